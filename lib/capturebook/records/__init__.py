@@ -1,0 +1,25 @@
+"""The record of a probe, the arm it ran, and the files they live in. Imports nothing else of capturebook."""
+
+from .arm import SUBJECT_FACTORS, Arm, Question, arm_from, parse_factors
+from .record import Check, Event, Frame, Link, Record, Subject, finite, probe_id
+from .store import append, frame, latest, read
+
+__all__ = [
+    "SUBJECT_FACTORS",
+    "Arm",
+    "Check",
+    "Event",
+    "Frame",
+    "Link",
+    "Question",
+    "Record",
+    "Subject",
+    "append",
+    "arm_from",
+    "finite",
+    "frame",
+    "latest",
+    "parse_factors",
+    "probe_id",
+    "read",
+]
