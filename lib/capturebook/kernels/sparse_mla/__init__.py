@@ -1,0 +1,7 @@
+"""Sparse MLA decode of DeepSeek-V4: window and extra index lists, attention sink, in Triton and in torch."""
+
+from .op import decode
+from .reference import decode_reference, error
+from .twin import decode_twin
+
+__all__ = ["decode", "decode_reference", "decode_twin", "error"]
