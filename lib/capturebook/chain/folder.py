@@ -1,0 +1,237 @@
+"""The run folder: one run's parameters, question, records and logs, with one writer at a time."""
+
+import fcntl
+import json
+import os
+import secrets
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+from .. import paths, provenance
+from ..records import Question, Record, append, latest, read
+
+SCHEMA = 1
+DECIDED = ("pass", "wrong", "fail")
+"""Outcomes that a resumed run keeps."""
+
+
+class RunFolderError(ValueError):
+    """A run folder cannot be made, opened or resumed. One line says which and why."""
+
+
+def stamp() -> str:
+    """Now, as records hold it: UTC, ISO 8601, milliseconds."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+def fresh_name(preset: str) -> str:
+    """A run's folder name: the preset and the UTC second it began."""
+    return f"{Path(preset).stem or 'run'}-{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}"
+
+
+def write_json(path: Path, obj) -> None:
+    """Write JSON so that a reader sees the old file or the new one, never half of it."""
+    text = json.dumps(obj, indent=1, allow_nan=False)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(part, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+
+
+class RunFolder:
+    """One run on disk. Reading needs no lock; `create` and `resume` take it, and `close` gives it back.
+
+    `info` is run.json: schema_version, run, nonce, started, ended, parameters, question, plan, code, provenance and
+    invocations (one entry for the first start and each resume: started, ended, pid, notebooks).
+    `notebook` is written into the records appended through this object that name none.
+    """
+
+    def __init__(self, path: Path, info: dict):
+        self.path = path
+        self.info = info
+        self.notebook = ""
+        self._lock: int | None = None
+
+    @classmethod
+    def create(
+        cls, path: str | Path, parameters, hypothesis: dict, question: Question, plan: list = (), facts: dict | None = None
+    ) -> "RunFolder":
+        """Make a run: hypothesis.json and environment.json first, run.json last. The caller holds it from here on.
+
+        `parameters` is a validated Params, `facts` what provenance.collect() returned (else collected here).
+        Raises RunFolderError when `path` is a file, is not empty, or another process is making a run there.
+        """
+        path = paths.resolve(path)
+        if path.exists() and not path.is_dir():
+            raise RunFolderError(f"run_dir: {paths.shown(path)!r} is a file; allowed: a new or an empty folder")
+        path.mkdir(parents=True, exist_ok=True)
+        run = cls(path, {})
+        run._acquire()
+        try:
+            if any(path.iterdir()):
+                what = "already holds a run" if (path / "run.json").exists() else "is not empty and holds no run.json"
+                raise RunFolderError(f"run_dir: {paths.shown(path)!r} {what}; allowed: a new or an empty folder")
+            (path / "logs").mkdir()
+            (path / "notebooks").mkdir()
+            facts = provenance.collect() if facts is None else facts
+            write_json(path / "hypothesis.json", hypothesis)
+            write_json(path / "environment.json", facts)
+            run.info = {
+                "schema_version": SCHEMA,
+                "run": path.name,
+                "nonce": secrets.token_hex(8),
+                "started": stamp(),
+                "ended": None,
+                "parameters": parameters.model_dump(),
+                "question": question.model_dump(),
+                "plan": list(plan),
+                "code": provenance.code_tree(),
+                "provenance": facts,
+                "invocations": [],
+            }
+            run._begin_invocation()
+        except BaseException:
+            run.close()
+            raise
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path) -> "RunFolder":
+        """An existing run, to read. Raises RunFolderError when there is none, or run.json is damaged."""
+        path = paths.resolve(path)
+        where = path / "run.json"
+        if not where.is_file():
+            raise RunFolderError(f"run_dir: {paths.shown(path)!r} holds no run (no run.json)")
+        try:
+            info = json.loads(where.read_text(encoding="utf-8"))
+        except ValueError as exc:
+            raise RunFolderError(f"run_dir: {paths.shown(where)} is damaged: {exc}") from None
+        if info.get("schema_version") != SCHEMA:
+            given = info.get("schema_version")
+            raise RunFolderError(f"run_dir: {paths.shown(where)} has schema {given}; this version reads {SCHEMA}")
+        return cls(path, info)
+
+    @classmethod
+    def resume(
+        cls, path: str | Path, parameters, hypothesis: dict, question: Question, facts: dict | None = None
+    ) -> "RunFolder":
+        """An existing run, to go on with under its nonce; the caller holds it from here on.
+
+        Raises RunFolderError naming the first of code, parameter, hypothesis, question, GPU, driver, torch or triton that
+        is not the recorded one, or when another process holds the run.
+        """
+        run = cls.open(path)
+        run._acquire()
+        try:
+            run.info = cls.open(path).info
+            run._refuse_changes(parameters, hypothesis, question, provenance.collect() if facts is None else facts)
+            run.info["ended"] = None
+            run._begin_invocation()
+        except BaseException:
+            run.close()
+            raise
+        return run
+
+    @property
+    def name(self) -> str:
+        return self.info["run"]
+
+    @property
+    def nonce(self) -> str:
+        return self.info["nonce"]
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the run; in a notebook under the chain, the chain does."""
+        return self._lock is not None
+
+    @property
+    def records_path(self) -> Path:
+        return self.path / "records.jsonl"
+
+    @property
+    def invocation(self) -> dict:
+        """The latest start or resume, as run.json holds it."""
+        return self.info["invocations"][-1]
+
+    def hypothesis(self) -> dict:
+        """hypothesis.json: what was predicted before the first probe."""
+        return json.loads((self.path / "hypothesis.json").read_text(encoding="utf-8"))
+
+    def append(self, record: Record) -> None:
+        """Append a record, flushed to disk."""
+        if self.notebook and not record.notebook:
+            record = record.model_copy(update={"notebook": self.notebook})
+        append(self.records_path, record)
+
+    def records(self) -> tuple[list[Record], list[str]]:
+        """Whole records of this run in file order, and one line of text for each that is torn or of another run."""
+        whole, torn = read(self.records_path)
+        mine = [r for r in whole if r.nonce == self.nonce]
+        torn += [f"{r.kind} record {r.probe} carries another run's nonce; it does not count" for r in whole if r.nonce != self.nonce]
+        return mine, torn
+
+    def decided(self) -> dict[str, Record]:
+        """The last record of each probe that a resumed run keeps, by probe id. Controls and notebooks are repeated."""
+        kept = latest([r for r in self.records()[0] if r.role != "control" and r.kind != "notebook"])
+        return {probe: record for probe, record in kept.items() if record.status in DECIDED}
+
+    def write_json(self, name: str, obj) -> Path:
+        """Write one JSON file of the run, whole or not at all."""
+        write_json(self.path / name, obj)
+        return self.path / name
+
+    def save(self) -> None:
+        """Write `info` back to run.json."""
+        self.write_json("run.json", self.info)
+
+    def finish(self, **facts) -> None:
+        """Stamp the end, note `facts` (e.g. stopped="SIGTERM") with this invocation, and give the folder back."""
+        self.invocation.update(ended=stamp(), **facts)
+        self.info["ended"] = self.invocation["ended"]
+        self.save()
+        self.close()
+
+    def close(self) -> None:
+        """Give the folder back without stamping an end."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _acquire(self) -> None:
+        """Hold the folder itself by flock: nothing is left behind, and a killed holder lets go."""
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise RunFolderError(f"run_dir: {paths.shown(self.path)!r} is in use by {self._holder()}") from None
+
+    def _holder(self) -> str:
+        invocations = self.info.get("invocations", [])
+        if invocations and not invocations[-1]["ended"]:
+            return f"process {invocations[-1]['pid']}, since {invocations[-1]['started']}"
+        return "another process"
+
+    def _begin_invocation(self) -> None:
+        entry = {"started": stamp(), "ended": None, "pid": os.getpid(), "python": "%d.%d.%d" % sys.version_info[:3]}
+        self.info["invocations"].append(entry)
+        self.save()
+
+    def _refuse_changes(self, parameters, hypothesis: dict, question: Question, facts: dict) -> None:
+        then, now = dict(self.info["parameters"]), parameters.model_dump()
+        then["run_dir"] = now["run_dir"] = ""
+        pairs = [(f"parameter {name}", then.get(name), now.get(name)) for name in sorted({*then, *now})]
+        pairs.append(("hypothesis", self.hypothesis(), json.loads(json.dumps(hypothesis))))
+        pairs.append(("question", self.info["question"], json.loads(json.dumps(question.model_dump()))))
+        pairs.append(("code", self.info["code"], provenance.code_tree()))
+        before, gpu = self.info["provenance"], "gpu"
+        pairs.append(("GPU", (before.get(gpu) or {}).get("name"), (facts.get(gpu) or {}).get("name")))
+        pairs += [(name, before.get(name), facts.get(name)) for name in ("driver", "torch", "triton")]
+        for what, recorded, given in pairs:
+            if recorded != given:
+                detail = "" if isinstance(given, dict) else f": {given!r} now, {recorded!r} in the run"
+                raise RunFolderError(f"run_dir: {paths.shown(self.path)!r} was made with another {what}{detail}")

@@ -1,0 +1,29 @@
+"""Where the repository is: relative paths mean its root, whatever the working directory."""
+
+import os
+from pathlib import Path
+
+
+def repository() -> Path:
+    """The folder that holds notebooks/, params/ and outputs/: $CAPTUREBOOK_ROOT, or the checkout this package is in.
+
+    Raises FileNotFoundError, one line, when the package is installed apart from a checkout and the variable is unset.
+    """
+    named = os.environ.get("CAPTUREBOOK_ROOT")
+    root = Path(named) if named else Path(__file__).resolve().parents[2]
+    if not (root / "notebooks").is_dir() or not (root / "params").is_dir():
+        hint = "CAPTUREBOOK_ROOT" if named else "this package's checkout (set CAPTUREBOOK_ROOT)"
+        raise FileNotFoundError(f"{hint}: {str(root)!r} holds no notebooks/ and params/")
+    return root.resolve()
+
+
+def resolve(path: str | os.PathLike) -> Path:
+    """An absolute path; a relative one is taken from the repository's root."""
+    return repository() / path
+
+
+def shown(path: str | os.PathLike) -> str:
+    """A path as people read it: relative to the repository where it lies inside, else as it is."""
+    path = Path(path)
+    root = repository()
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
