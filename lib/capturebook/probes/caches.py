@@ -1,0 +1,55 @@
+"""Triton's and Inductor's disk caches of a run: what other processes left decides what a probe sees, so it is chosen.
+
+A cold probe starts from empty folders. Others get a private copy of the run's store, which grows by what finished
+probes compiled.
+"""
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+KINDS = ("triton", "inductor")
+
+
+def prepare(scratch: Path, source: Path | None) -> dict[str, int]:
+    """Make a probe's private folders, copied from `source` or empty; returns the number of files in each."""
+    counts = {}
+    for kind in KINDS:
+        target = scratch / kind
+        if source is not None and (source / kind).is_dir():
+            with _locked(source):
+                shutil.copytree(source / kind, target, symlinks=True)
+        else:
+            target.mkdir(parents=True)
+        counts[kind] = sum(1 for path in target.rglob("*") if path.is_file())
+    return counts
+
+
+def merge(scratch: Path, store: Path) -> None:
+    """Add what a finished probe compiled to the store; files already there stay as they are.
+
+    Tuning results that Triton wrote to disk are left out: they would turn a later live tuning into a cached one.
+    """
+    store.mkdir(parents=True, exist_ok=True)
+    with _locked(store):
+        for kind in KINDS:
+            for path in (scratch / kind).rglob("*"):
+                target = store / kind / path.relative_to(scratch / kind)
+                if path.is_file() and not target.exists() and ".autotune." not in path.name:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+                    shutil.copy2(path, part)
+                    os.replace(part, target)
+
+
+class _locked:
+    def __init__(self, store: Path):
+        self._path = store / ".lock"
+
+    def __enter__(self):
+        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(self._handle, fcntl.LOCK_EX)
+
+    def __exit__(self, *exc):
+        os.close(self._handle)

@@ -1,0 +1,82 @@
+"""From a raised exception to the chain of links a record holds: outermost first, the root last."""
+
+import traceback
+
+from ..records import Frame, Link
+from ..records.cuda_errors import code_of, name_of
+from .scrub import PACKAGE, relative, scrub
+
+_MAX_FRAMES = 12
+_MAX_TEXT = 4000
+
+
+def chain_of(error: BaseException, run: str | None, subject_folders: tuple[str, ...], thread: str = "main"):
+    """The links of an exception: `raise ... from` first, else what was being handled.
+
+    torch.cuda.graph raises 901 on top of the real error, so the last link is the one to classify.
+    """
+    links, seen = [], set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        links.append(_link(error, run, subject_folders, thread))
+        error = error.__cause__ if error.__cause__ is not None else error.__context__
+    return links
+
+
+def _link(error: BaseException, run, subject_folders, thread) -> Link:
+    text = str(error)
+    code = getattr(error, "error_code", None)
+    known = code_of(text)
+    if not isinstance(code, int) or isinstance(code, bool) or code == 0:
+        code = known[0] if known else None
+    frames = [
+        Frame(
+            file=relative(f.filename, run),
+            line=f.lineno or 0,
+            function=f.name,
+            tag=tag_of(f.filename, subject_folders),
+        )
+        for f in traceback.extract_tb(error.__traceback__)
+    ]
+    if len(frames) > _MAX_FRAMES:
+        frames = [f for f in frames if f.tag == "subject"][-4:] + frames[-(_MAX_FRAMES - 4) :]
+    return Link(
+        type=type(error).__name__,
+        module=type(error).__module__,
+        code=code,
+        name=name_of(code) if code is not None else None,
+        text=scrub(text, run)[:_MAX_TEXT],
+        thread=thread,
+        frames=frames,
+    )
+
+
+def tag_of(filename: str, subject_folders: tuple[str, ...]) -> str:
+    """Whose code a file is: subject, capturebook, inductor (its generated code too), torch, triton or library."""
+    if filename in subject_folders:
+        return "subject"
+    if "torchinductor" in filename or "/torch/_inductor/" in filename or "/inductor/" in filename:
+        return "inductor"
+    if "/torch/" in filename:
+        return "torch"
+    if "/triton/" in filename:
+        return "triton"
+    if any(filename.startswith(f.rstrip("/") + "/") for f in subject_folders):
+        return "subject"
+    if filename.startswith(str(PACKAGE)):
+        return "capturebook"
+    return "library"
+
+
+def subject_folders(target: str) -> tuple[str, ...]:
+    """Files and folders that count as the subject's own code for a target."""
+    import importlib.util
+    import os
+
+    where = target.rpartition(":")[0]
+    if where.endswith(".py"):
+        return (os.path.abspath(where), os.path.dirname(os.path.abspath(where)))
+    if where.startswith("capturebook."):
+        return (str(PACKAGE / "subjects"), str(PACKAGE / "kernels"))
+    spec = importlib.util.find_spec(where.partition(".")[0])
+    return tuple(spec.submodule_search_locations or [spec.origin]) if spec else ()

@@ -1,0 +1,101 @@
+"""From what is left of a finished probe to its record. The parent writes the end: a dead child cannot lie about it."""
+
+import json
+import signal
+from datetime import datetime, timezone
+from pathlib import Path
+
+from ..records import Record
+from .probe import Probe
+
+
+def stages(scratch: Path, nonce: str) -> list[dict]:
+    """The stages a child has reached: [{"stage", "t"}], only lines with this run's nonce."""
+    path = scratch / "stages"
+    if not path.exists():
+        return []
+    lines = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+    return [line for line in lines if line["nonce"] == nonce]
+
+
+def utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
+
+
+def record_of(probe: Probe, run, scratch: Path, end: dict, began: float, ended: float, log: str) -> Record:
+    """One probe's record from its supervisor's end message, its stage file and its result file."""
+    reached = stages(scratch, run.nonce)
+    stage = "launch"
+    for line in reached:
+        if line["stage"] != "done":
+            stage = line["stage"]
+    timeline = [{"stage": line["stage"], "s": round(line["t"] - began, 3)} for line in reached]
+    fields = _judge_end(probe, run.nonce, scratch, end, stage)
+    if end.get("left_behind"):
+        fields.setdefault("caveats", []).append(f"{end['left_behind']} processes were left behind and were ended")
+    fields.setdefault("effective", {})["timeline"] = timeline
+    return Record(
+        **common(probe, run),
+        **{"stage": stage, **fields},
+        exit={"code": end.get("code"), "signal": end.get("signal")},
+        started=utc(began),
+        ended=utc(ended),
+        seconds=round(ended - began, 3),
+        log=log,
+    )
+
+
+def common(probe: Probe, run) -> dict:
+    """The fields that every record of a probe shares."""
+    return {
+        "run": run.name,
+        "probe": probe.id,
+        "nonce": run.nonce,
+        "kind": probe.kind,
+        "notebook": probe.notebook,
+        "role": probe.role,
+        "subject": probe.subject,
+        "arm": probe.arm,
+        "seed": probe.seed,
+        "watched": probe.watched,
+    }
+
+
+def without_run(probe: Probe, run, status: str, reason: str, when: float) -> Record:
+    """A record for a probe that was never started: `skipped` or `not_run`."""
+    return Record(**common(probe, run), status=status, reason=reason, started=utc(when), ended=utc(when))
+
+
+def _judge_end(probe: Probe, nonce: str, scratch: Path, end: dict, stage: str) -> dict:
+    if end["why"] == "timeout":
+        return {"status": "timeout", "reason": f"no end within {probe.deadline:g} s; it was at {stage}"}
+    if end["why"] == "not_started":
+        return {"status": "not_run", "reason": end["reason"], "stage": "none"}
+    if end["why"] == "lost":
+        return {"status": "fail", "reason": f"died: its supervisor was killed at {stage}"}
+    path = scratch / "result.json"
+    if not path.exists():
+        if end["signal"] is not None:
+            return {"status": "fail", "reason": f"died: signal {end['signal']} ({_name(end['signal'])}) at {stage}"}
+        return {"status": "fail", "reason": f"died: exit code {end['code']} at {stage}, without a result"}
+    try:
+        result = json.loads(path.read_text())
+        if result["nonce"] != nonce or result["probe"] != probe.id:
+            return {"status": "not_run", "reason": "the result file is another run's or another probe's"}
+        fields = result["fields"]
+        Record(**common(probe, _Named(nonce)), **fields, started="", ended="")
+    except (ValueError, KeyError, TypeError) as error:
+        line = str(error).replace("\n", " ")[:300]
+        return {"status": "not_run", "reason": f"the result file does not parse: {line}"}
+    return fields
+
+
+class _Named:
+    """Stands for a run while a result is validated."""
+
+    def __init__(self, nonce: str):
+        self.name, self.nonce = "", nonce
+
+
+def _name(number: int) -> str:
+    return signal.Signals(number).name if number in signal.valid_signals() else "?"

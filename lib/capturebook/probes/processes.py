@@ -1,0 +1,82 @@
+"""Linux process control: subreapers, death signals, and the kill of whole trees."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
+
+
+def become_subreaper() -> None:
+    """Orphaned descendants become our children, so that none escapes a kill."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """SIGKILL us when the parent's thread that forked us ends; at once if it already has."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def children(pid: int) -> set[int]:
+    """Direct children of a process, of all its threads, zombies included."""
+    found: set[int] = set()
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                with open(f"/proc/{pid}/task/{thread}/children") as file:
+                    found.update(int(p) for p in file.read().split())
+    return found
+
+
+def descendants(pid: int) -> set[int]:
+    found, queue = set(), [pid]
+    while queue:
+        new = children(queue.pop()) - found
+        found |= new
+        queue.extend(new)
+    return found
+
+
+def kill_tree(pid: int) -> None:
+    """SIGKILL a process and its descendants. Stopped first, so that none forks while we look."""
+    for target in (pid, *descendants(pid)):
+        _signal(target, signal.SIGSTOP)
+    for target in (*descendants(pid), pid):
+        _signal(target, signal.SIGKILL)
+
+
+def kill_descendants(seconds: float = 5.0) -> int:
+    """SIGKILL and collect all descendants of this process (a subreaper). Returns how many there were.
+
+    Raises TimeoutError when some are still there after `seconds`.
+    """
+    killed: set[int] = set()
+    end = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        left = descendants(os.getpid())
+        if not left:
+            return len(killed)
+        killed |= left
+        for pid in left:
+            _signal(pid, signal.SIGKILL)
+        if time.monotonic() > end:
+            raise TimeoutError(f"{len(left)} processes outlive SIGKILL: {sorted(left)}")
+        time.sleep(0.01)
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

@@ -1,0 +1,135 @@
+"""Fork servers as their clients see them: one for each environment, started when first needed, proven, then used."""
+
+import json
+import os
+import selectors
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SHARED = "CAPTUREBOOK_SERVER"
+"""Names the socket of a running server without extra variables, so that a chain's notebooks share one."""
+
+START_SECONDS = 120.0
+
+
+class ServerError(RuntimeError):
+    """A fork server did not start, or its proof failed. One line with the log's last words."""
+
+
+class Server:
+    """A fork server that this process owns: it ends when the owner does, or at close()."""
+
+    def __init__(self, env: dict[str, str], modules: tuple[str, ...], log: Path):
+        # A socket's path may have 107 bytes; run folders are often deeper than that.
+        self._folder = tempfile.mkdtemp(prefix="capturebook-")
+        self.path = os.path.join(self._folder, "s")
+        self._log = log
+        with open(log, "ab") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "capturebook.probes.forkserver", self.path, *modules],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                env={**_inherited(), **env},
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_ready(self) -> None:
+        """Block until the server listens. Raises ServerError when it ends or takes too long."""
+        if self._process.stdout.closed:
+            return
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            if not selector.select(START_SECONDS):
+                self.close()
+                raise ServerError(f"probe server: not ready after {START_SECONDS:.0f} s")
+        line = self._process.stdout.readline()
+        if line.strip() != b"ready":
+            code = self._process.wait()
+            raise ServerError(f"probe server: ended with {code} before it was ready: {_last_line(self._log)}")
+        self._process.stdout.close()
+
+    def close(self) -> None:
+        """End the server and every probe of it."""
+        if self._process.poll() is None:
+            self._process.stdin.close()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _inherited() -> dict[str, str]:
+    """This process's variables, less those that would place a server's caches or make it a client."""
+    drop = (SHARED, "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+    env = {k: v for k, v in os.environ.items() if k not in drop}
+    package = str(Path(__file__).resolve().parents[2])
+    parts = [package, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
+    env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(parts))
+    return env
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "its log is empty"
+
+
+class Servers:
+    """All servers of a pool, by environment and preloaded modules."""
+
+    def __init__(self, log: Path):
+        self._log = log
+        self._owned: dict[tuple, Server] = {}
+        self._ready: set[tuple] = set()
+
+    def start(self, env: dict[str, str], modules: tuple[str, ...] = ()) -> None:
+        """Begin to start a server, without waiting for it; a shared one is used as it is."""
+        key = (tuple(sorted(env.items())), modules)
+        if key not in self._owned and not (self._shared(env, modules)):
+            self._owned[key] = Server(env, modules, self._log)
+
+    def connect(self, env: dict[str, str], modules: tuple[str, ...] = ()) -> socket.socket:
+        """A connection on which one probe can be asked for. Raises ServerError."""
+        self.start(env, modules)
+        path = self._shared(env, modules)
+        if not path:
+            server = self._owned[(tuple(sorted(env.items())), modules)]
+            server.wait_ready()
+            path = server.path
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(path)
+        except OSError as error:
+            connection.close()
+            raise ServerError(f"probe server: {error.strerror or error}; {_last_line(self._log)}") from None
+        return connection
+
+    def _shared(self, env, modules) -> str | None:
+        return None if env or modules else os.environ.get(SHARED)
+
+    def close(self) -> None:
+        for server in self._owned.values():
+            server.close()
+        self._owned.clear()
+
+
+def ask(connection: socket.socket, request: dict) -> None:
+    """Send a request; the answers are read by `answers`."""
+    connection.sendall(json.dumps(request).encode() + b"\n")
+
+
+def start_shared(log: Path) -> Server:
+    """Start the server that a chain's notebooks share; put its `path` into the variable SHARED of their environment."""
+    return Server({}, (), log)
+
+

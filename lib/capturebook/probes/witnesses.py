@@ -1,0 +1,207 @@
+"""Witnesses: what compiled, tuned, loaded or waited, and whether a capture was open at that moment.
+
+Each is a wrapper around one Python entry point of torch or triton. Dynamo handles streams and events by type and
+Autotuner objects by their configs, so none of these wrappers is ever traced (tested: graph and break counts do not
+change). `watch()` installs them and takes all of them off again.
+"""
+
+import contextlib
+import functools
+import sys
+import threading
+
+from ..records import Event, Frame
+from .exceptions import tag_of
+from .scrub import relative
+
+_MAX_EVENTS = 400
+
+
+class Witnesses:
+    """Readings of one probe: a list of events (the first 400) and a count of every kind, "jit" or "jit@capture"."""
+
+    def __init__(self, run: str | None, folders: tuple[str, ...]):
+        self.events: list[Event] = []
+        self.counts: dict[str, int] = {}
+        self._run, self._folders = run, folders
+
+    def note(self, kind: str, what: str, *, frame: bool = False, capturing: bool | None = None, **data) -> None:
+        capturing = is_capturing() if capturing is None else capturing
+        key = f"{kind}@capture" if capturing else kind
+        self.counts[key] = self.counts.get(key, 0) + 1
+        if len(self.events) < _MAX_EVENTS:
+            where = self._subject_frame() if frame else None
+            self.events.append(Event(kind=kind, capturing=capturing, what=what, frame=where, data=data))
+
+    def _subject_frame(self) -> Frame | None:
+        """The innermost frame of the subject on the stack now, else the innermost outside this package."""
+        frame, other = sys._getframe(2), None
+        while frame is not None:
+            name = frame.f_code.co_filename
+            tag = tag_of(name, self._folders)
+            if tag == "subject" or (other is None and tag in ("inductor", "library")):
+                found = Frame(
+                    file=relative(name, self._run), line=frame.f_lineno, function=frame.f_code.co_name, tag=tag
+                )
+                if tag == "subject":
+                    return found
+                other = found
+            frame = frame.f_back
+        return other
+
+
+def is_capturing() -> bool:
+    """Whether the current stream is capturing; False before CUDA is initialised, which this never does."""
+    import torch
+
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+@contextlib.contextmanager
+def watch(witnesses: Witnesses):
+    """Install every witness for the duration of the block."""
+    with contextlib.ExitStack() as stack:
+        for install in (_triton_jit, _triton_autotune, _inductor_autotune, _dynamo, _streams, _syncs, _threads):
+            install(witnesses, stack)
+        yield witnesses
+
+
+def _replace(stack, owner, name: str, make):
+    """owner.name becomes make(original) until the stack closes."""
+    inherited = name not in vars(owner)
+    original = getattr(owner, name)
+    wrapper = functools.wraps(original)(make(original))
+    setattr(owner, name, wrapper)
+    stack.callback(delattr, owner, name) if inherited else stack.callback(setattr, owner, name, original)
+
+
+def _triton_jit(w: Witnesses, stack) -> None:
+    from triton import knobs
+
+    def compiled(*, repr, **_):
+        w.note("jit", repr.partition("[")[0], frame=True)
+
+    def loading(module, function, name, metadata, hash):
+        w.note("module_load", name)
+
+    before = knobs.runtime.jit_post_compile_hook
+    knobs.runtime.jit_post_compile_hook = compiled
+    stack.callback(setattr, knobs.runtime, "jit_post_compile_hook", before)
+    knobs.runtime.kernel_load_start_hook.add(loading)
+    stack.callback(knobs.runtime.kernel_load_start_hook.remove, loading)
+
+
+def _triton_autotune(w: Witnesses, stack) -> None:
+    from triton.runtime.autotuner import Autotuner
+
+    def make(original):
+        def bench(self, *args, config, **meta):
+            w.note("autotune", self.base_fn.__name__, frame=True, config=config.all_kwargs())
+            return original(self, *args, config=config, **meta)
+
+        return bench
+
+    _replace(stack, Autotuner, "_bench", make)
+
+
+def _inductor_autotune(w: Witnesses, stack) -> None:
+    """Importing triton_heuristics does not touch CUDA; it is part of what any compiled arm loads anyway."""
+    from torch._inductor.runtime import triton_heuristics as heuristics
+
+    def make(original):
+        def autotune(self, *args, **kwargs):
+            users = self.heuristic_type is heuristics.HeuristicType.USER_AUTOTUNE
+            w.note("inductor_autotune", self.fn.__name__, users=users, configs=len(self.launchers or self.configs or ()))
+            return original(self, *args, **kwargs)
+
+        return autotune
+
+    _replace(stack, heuristics.CachingAutotuner, "autotune_to_one_config", make)
+
+
+def _dynamo(w: Witnesses, stack) -> None:
+    from torch._dynamo.callback import callback_handler
+
+    def start(args):
+        trigger = getattr(args.callback_trigger, "name", str(args.callback_trigger))
+        w.note("dynamo" if trigger == "DYNAMO" else trigger.lower(), f"compile {args.compile_id}", frame=True)
+
+    callback_handler.register_start_callback(start)
+    stack.callback(callback_handler.remove_start_callback, start)
+
+
+def _streams(w: Witnesses, stack) -> None:
+    """Waits, while capturing, on an event last recorded outside the capture: what CUDA answers with 905.
+
+    Stream.wait_event and Stream.wait_stream both end in Event.wait, so that one is watched. An event that was
+    never recorded is a no-op to CUDA, and an external one is allowed.
+    """
+    import torch
+
+    def make_record(original):
+        def record(self, stream=None):
+            result = original(self, stream)
+            self._recorded_in_capture = _capturing_on(stream)
+            return result
+
+        return record
+
+    def make_wait(original):
+        def wait(self, stream=None):
+            outside = getattr(self, "_recorded_in_capture", None) is False and not getattr(self, "external", False)
+            if outside and _capturing_on(stream):
+                w.note("wait", "an event recorded outside the capture", frame=True, capturing=True, outside=True)
+            return original(self, stream)
+
+        return wait
+
+    _replace(stack, torch.cuda.Event, "record", make_record)
+    _replace(stack, torch.cuda.Event, "wait", make_wait)
+
+
+def _capturing_on(stream) -> bool:
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return False
+    if stream is None:
+        return torch.cuda.is_current_stream_capturing()
+    with torch.cuda.stream(stream):
+        return torch.cuda.is_current_stream_capturing()
+
+
+def _syncs(w: Witnesses, stack) -> None:
+    """Host synchronisation by name; `.item()` and copies are seen by their error, not here."""
+    import torch
+
+    def make(what):
+        def outer(original):
+            def synchronize(*args, **kwargs):
+                if is_capturing():
+                    w.note("sync", what, frame=True)
+                return original(*args, **kwargs)
+
+            return synchronize
+
+        return outer
+
+    _replace(stack, torch.cuda, "synchronize", make("torch.cuda.synchronize"))
+    _replace(stack, torch.cuda.Stream, "synchronize", make("Stream.synchronize"))
+    _replace(stack, torch.cuda.Event, "synchronize", make("Event.synchronize"))
+
+
+def _threads(w: Witnesses, stack) -> None:
+    """An exception that ends a thread of the subject's would otherwise reach only stderr."""
+    before = threading.excepthook
+
+    def hook(args):
+        w.note(
+            "thread_error",
+            f"{args.exc_type.__name__}: {args.exc_value}"[:500],
+            capturing=False,
+            thread=args.thread.name if args.thread else "?",
+        )
+        before(args)
+
+    threading.excepthook = hook
+    stack.callback(setattr, threading, "excepthook", before)

@@ -1,0 +1,101 @@
+"""From `pkg.mod:build` or `file.py:build` to a Step."""
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from pathlib import Path
+
+from ..records import SUBJECT_FACTORS, Arm, Subject
+from .step import Step
+
+
+class SubjectError(ValueError):
+    """The subject cannot be loaded, or breaks the Step contract. One line says how."""
+
+
+def find(target: str, folders: list[Path]) -> str:
+    """The target with its file made absolute; a module is returned as it is.
+
+    Raises SubjectError when `target` is not MODULE:FUNCTION or FILE.py:FUNCTION, or the file is in no folder.
+    """
+    where, colon, name = target.rpartition(":")
+    if not colon or not name.isidentifier() or not where:
+        raise SubjectError(f"subject: {target!r}; allowed: pkg.mod:build or file.py:build")
+    if not where.endswith(".py"):
+        return target
+    for folder in [Path("/")] if os.path.isabs(where) else folders:
+        if (folder / where).is_file():
+            return f"{(folder / where).resolve()}:{name}"
+    raise SubjectError(f"subject: no file {where!r} in {', '.join(str(f) for f in folders)}")
+
+
+def load(target: str):
+    """Import the target and return its build function. Import errors pass through as they are."""
+    where, _, name = target.rpartition(":")
+    if where.endswith(".py"):
+        path = Path(where)
+        if str(path.parent) not in sys.path:
+            sys.path.insert(0, str(path.parent))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+    else:
+        module = importlib.import_module(where)
+    build = getattr(module, name, None)
+    if not callable(build):
+        raise SubjectError(f"subject: {target!r} has no callable {name!r}")
+    return build
+
+
+def options_for(build, subject: Subject, arm: Arm) -> tuple[dict, str]:
+    """The keywords for `build`, and a reason to skip: a factor the arm sets that build does not take.
+
+    An option that build does not take is a SubjectError; `tuning` is passed only if build takes it.
+    """
+    parameters = inspect.signature(build).parameters.values()
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    names = {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
+    unknown = [k for k in subject.options if not takes_all and k not in names]
+    if unknown:
+        allowed = ", ".join(sorted(names)) or "none"
+        raise SubjectError(f"options: build takes no {unknown[0]!r}; allowed: {allowed}")
+    options = dict(subject.options)
+    for factor in SUBJECT_FACTORS:
+        value = getattr(arm, factor)
+        if value is None:
+            continue
+        if factor not in names and not takes_all:
+            return options, f"the subject has no factor {factor!r}"
+        options[factor] = value
+    if "tuning" in names:
+        options["tuning"] = arm.tuning
+    return options, ""
+
+
+def as_step(value) -> Step:
+    """What build returned, as a Step: a Step, or (callable, example inputs)."""
+    if isinstance(value, Step):
+        return value
+    if isinstance(value, tuple) and len(value) == 2 and callable(value[0]):
+        fn, inputs = value
+        return Step(fn=fn, make_inputs=lambda seed: _vary(inputs, seed))
+    raise SubjectError(f"subject: build returned {type(value).__name__}; allowed: a Step, or (callable, inputs)")
+
+
+def _vary(inputs: tuple, seed: int) -> tuple:
+    """Example inputs with floating-point tensors drawn anew: normal, with the example's mean and spread."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+
+    def one(x):
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point() or seed == 0:
+            return x.clone() if isinstance(x, torch.Tensor) else x
+        noise = torch.randn(x.shape, generator=generator)
+        spread = x.float().std().item() if x.numel() > 1 else 1.0
+        return (noise * (spread or 1.0) + x.float().mean().item()).to(x.device, x.dtype)
+
+    return tuple(one(x) for x in inputs)

@@ -1,0 +1,64 @@
+"""The Step contract: what a user hands over so that capturebook can probe it.
+
+    def build(batch: int = 8) -> Step:
+        def fn(x): ...
+        def make_inputs(seed): ...
+        return Step(fn=fn, make_inputs=make_inputs)
+
+`build(**options)` runs in the probe's own process; its keyword parameters are the options and factors it takes.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Step:
+    """One decode step (or kernel call), and what is needed to judge it. Only the first two fields are required.
+
+    fn(*inputs) -> tensor, tuple, dict or None. make_inputs(seed) -> tuple: tensors whose shapes, dtypes and
+    strides are fixed while values, lengths and indices vary with the seed; Python values the same for all seeds.
+    state() -> {name: tensor}: all that outlives a call, asked anew each time; snapshotted, restored, compared.
+    advance(i): the caller's host work before call or replay i. around(): the context for warm-up, capture and
+    eager calls (default torch.no_grad). compiled(compile) -> fn: where torch.compile goes, if not on the whole
+    step; it gets a callable that compiles what it is given as the arm says. reference(*inputs) -> like fn's output;
+    check(inputs, outputs) -> bool instead. tolerance: relative to max|reference|, one for all outputs or one each.
+    twin: a Step with torch ops in place of the Triton calls and nothing else changed. kernels: the Triton kernels
+    by name (else discovered). pinned: {kernel name: Triton config keywords} for tuning=pinned (else the winner of
+    a live run). drive(h): the step's own protocol. close(): called at the end.
+    """
+
+    fn: Callable[..., Any]
+    make_inputs: Callable[[int], tuple]
+    state: Callable[[], dict] | None = None
+    advance: Callable[[int], None] | None = None
+    around: Callable[[], AbstractContextManager] | None = None
+    compiled: Callable[[Callable], Callable] | None = None
+    reference: Callable[..., Any] | None = None
+    check: Callable[[tuple, Any], bool] | None = None
+    tolerance: float | list[float] | dict[str, float] = 1e-3
+    twin: "Step | None" = None
+    kernels: dict[str, Any] = field(default_factory=dict)
+    pinned: dict[str, dict] = field(default_factory=dict)
+    factors: tuple[str, ...] | None = None
+    drive: Callable[[Any], None] | None = None
+    close: Callable[[], None] | None = None
+
+
+def outputs_by_name(value) -> dict[str, Any]:
+    """fn's result as {name: tensor}: "out" for one tensor, "out0", "out1"... for a tuple, the keys of a dict."""
+    import torch
+
+    if value is None:
+        return {}
+    if isinstance(value, torch.Tensor):
+        return {"out": value}
+    if isinstance(value, dict):
+        pairs = value.items()
+    elif isinstance(value, (tuple, list)):
+        pairs = ((f"out{i}", v) for i, v in enumerate(value))
+    else:
+        raise TypeError(f"step: fn returned {type(value).__name__}; allowed: tensor, tuple, list, dict or None")
+    return {name: v for name, v in pairs if isinstance(v, torch.Tensor)}
