@@ -1,0 +1,38 @@
+"""What all tests share: where the repository lies, child processes that find the package, GPU tests skipped aloud."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[1]
+
+# Children (probes, notebooks, the command line) are started with `sys.executable`, which need not have us installed.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPO / "lib"), os.environ.get("PYTHONPATH")]))
+os.environ["MPLBACKEND"] = "Agg"
+
+
+@pytest.fixture(scope="session")
+def repo() -> Path:
+    """The repository's root."""
+    return REPO
+
+
+def _why_no_gpu() -> str:
+    """Empty when NVML finds a GPU. NVML, because torch.cuda here would spoil every later fork."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as exc:
+        return f"needs a CUDA GPU; NVML says: {exc}"
+    return "" if count else "needs a CUDA GPU; NVML finds none"
+
+
+def pytest_collection_modifyitems(items):
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    reason = _why_no_gpu() if marked else ""
+    for item in marked:
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=reason))
