@@ -1,0 +1,68 @@
+"""Two small kernels for the build tests, as examples that the cross-compiler takes; run by no test on a GPU."""
+
+import os
+from types import SimpleNamespace
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add_one(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+
+
+@triton.autotune(
+    [
+        triton.Config({"BLOCK_N": 32}, num_warps=4, num_stages=3),
+        triton.Config({"BLOCK_N": 64}, num_warps=4, num_stages=3),
+    ],
+    key=["n"],
+)
+@triton.jit
+def gather_dot(q, rows, indices, out, n, D: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr):
+    """out[h, d] = sum over n of (q[h] . rows[indices[n]]) * rows[indices[n], d]"""
+    h, d = tl.arange(0, BLOCK_H), tl.arange(0, D)
+    left = tl.load(q + h[:, None] * D + d[None, :])
+    total = tl.zeros([BLOCK_H, D], tl.float32)
+    for start in range(0, n, BLOCK_N):
+        slots = tl.load(indices + start + tl.arange(0, BLOCK_N)).to(tl.int64)
+        tile = tl.load(rows + slots[:, None] * D + d[None, :])
+        total = tl.dot(tl.dot(left, tile.T).to(tl.bfloat16), tile, total)
+    tl.store(out + h[:, None] * D + d[None, :], total.to(tl.bfloat16))
+
+
+def _add_one(aligned: bool = True):
+    whole = torch.zeros(1032, dtype=torch.float32)
+    x = whole[:1024] if aligned else whole[1:1025]
+    return SimpleNamespace(
+        name="add_one", kernel=add_one, args=(x, torch.zeros(1024), 1024), kwargs={"BLOCK": 1024}, pinned={}
+    )
+
+
+def _gather_dot(offset: int = 0, width: int = 64, heads: int = 64):
+    q = torch.zeros(heads, width, dtype=torch.bfloat16)
+    rows = torch.zeros(offset + 64 * width, dtype=torch.bfloat16)[offset:].view(64, width)
+    args = (q, rows, torch.zeros(640, dtype=torch.int32), torch.empty_like(q), 640)
+    pinned = gather_dot.configs[1].all_kwargs()
+    return SimpleNamespace(
+        name="gather_dot", kernel=gather_dot, args=args, kwargs={"D": width, "BLOCK_H": heads}, pinned=pinned
+    )
+
+
+def examples():
+    return [_add_one(), _gather_dot()]
+
+
+def unaligned_examples():
+    """The same calls with pointers that are not divisible by 16: other kernels in all but their source."""
+    return [_add_one(aligned=False), _gather_dot(offset=1)]
+
+
+def aborting_examples():
+    """Ends the process as a compiler's failed assertion does, once the plan is made."""
+    if os.environ.get("TEST_ABORTS"):
+        os.abort()
+    return [_add_one()]
