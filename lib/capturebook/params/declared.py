@@ -1,0 +1,169 @@
+"""Every parameter of a run, declared once: type, unit, default, range and help."""
+
+import difflib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from ..records import arm_from, parse_factors
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
+
+
+class ParameterError(ValueError):
+    """Parameters that cannot be used: one line for each, naming it, what was given and what is allowed."""
+
+
+def _declare(default, help: str, unit: str = "", allowed: str = "", **limits):
+    """A field. `help` may hold no equals sign: papermill then overlooks the parameter and calls it unknown."""
+    return Field(default, description=help, json_schema_extra={"unit": unit, "allowed": allowed}, **limits)
+
+
+class Params(BaseModel):
+    """A run's parameters. Every default is a one-line literal, so that a notebook's cell can show it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    run_dir: str = _declare("", "run folder to make or resume; empty makes one under outputs/")
+    preset: str = _declare("defaults", "what these values are called; part of a new run folder's name", min_length=1)
+    hypothesis: str = _declare("story", "a name in params/hypotheses/, or a YAML file", min_length=1)
+    question: str = _declare(
+        "",
+        "the arm asked about; empty asks what the hypothesis asks",
+        allowed="factors of an arm, such as compile=default",
+    )
+    error: int = _declare(0, "CUDA error code seen in that arm; 0 if unknown", ge=0, le=999)
+    subject: str = _declare(
+        "capturebook.subjects.sparse_mla:build",
+        "what is probed",
+        allowed="pkg.module:build or file.py:build",
+        pattern=r"^[^:]+:[A-Za-z_][A-Za-z0-9_]*$",
+    )
+    options: dict[Name, Any] = _declare({}, "keywords for the subject's build")
+    kernels: list[Name] = _declare(["simt", "mma"], "kernels compared", min_length=1, max_length=8)
+    heads: Literal[8, 16, 32, 64, 128] = _declare(64, "query heads on this GPU")
+    batches: list[Annotated[int, Field(ge=1, le=1024)]] = _declare(
+        [1, 8, 64], "sweep: decode rows in one step", min_length=1, max_length=16
+    )
+    contexts: list[Annotated[int, Field(ge=1, le=1048576)]] = _declare(
+        [2048, 8192], "sweep: context a row really has", "tokens", min_length=1, max_length=16
+    )
+    max_context: int = _declare(32768, "context that buffers are sized for", "tokens", ge=1, le=1048576)
+    env: dict[Name, str] = _declare({}, "environment variables that every probe's process starts with")
+    preload: list[Module] = _declare([], "modules imported before the subject, in every probe", max_length=16)
+    targets: list[Literal[80, 86, 89, 90, 100, 120]] = _declare(
+        [80, 90, 100, 120], "compute capabilities that kernels are cross-compiled for", "sm", min_length=1, max_length=6
+    )
+    all_configs: bool = _declare(False, "cross-compile every autotune configuration, not only pinned and first")
+    deadline: float = _declare(60.0, "time a probe may take before it is killed", "s", ge=1, le=3600)
+    parallel: int = _declare(0, "correctness probes at a time; 0 chooses by cores", ge=0, le=64)
+    samples: int = _declare(30, "timing samples of each sweep point", ge=5, le=1000)
+    seed: int = _declare(0, "seed of the first inputs; others follow from it", ge=0, le=2147483647)
+    memory_gib: float = _declare(
+        0.0, "GPU memory a sweep point may use; 0 takes from what is free", "GiB", ge=0, le=4096
+    )
+    dram_tb_s: float = _declare(
+        0.0, "memory bandwidth behind the floors; 0 measures it in the run", "TB/s", ge=0, le=100
+    )
+    tensor_tflops: float = _declare(
+        0.0, "dense bf16 matmul rate behind the floors; 0 measures it in the run", "TFLOP/s", ge=0, le=100000
+    )
+
+    @model_validator(mode="after")
+    def _agree(self):
+        """Values that are each fine and cannot stand together."""
+        for name in ("kernels", "batches", "contexts", "preload", "targets"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise ValueError(_line(name, values, "each value once"))
+        for context in self.contexts:
+            if context > self.max_context:
+                raise ValueError(_line("contexts", self.contexts, f"up to max_context, which is {self.max_context}"))
+        try:
+            arm = arm_from(parse_factors(self.question))
+        except ValueError as exc:
+            raise ValueError(f"parameter question: given {json.dumps(self.question)}; {exc}") from None
+        limit = arm.max_context or self.max_context
+        if arm.context and arm.context > limit:
+            raise ValueError(_line("question", self.question, f"a context up to max_context, which is {limit}"))
+        if self.error and not self.question:
+            raise ValueError(_line("error", self.error, "0 without a question: which arm showed that error?"))
+        if "CUDA_VISIBLE_DEVICES" in self.env:
+            given = self.env["CUDA_VISIBLE_DEVICES"]
+            text = "any other variable: set this one for capturebook itself, which must see the GPU its probes use"
+            raise ValueError(_line("env", {"CUDA_VISIBLE_DEVICES": given}, text))
+        return self
+
+
+def validate(given: dict) -> Params:
+    """Parameters from names and values. Raises ParameterError, one line for each that is unknown or cannot be used."""
+    lines = [unknown(name) for name in given if name not in Params.model_fields]
+    try:
+        params = Params(**{name: value for name, value in given.items() if name in Params.model_fields})
+    except ValidationError as exc:
+        for error in exc.errors(include_url=False):
+            if error["loc"]:
+                name = error["loc"][0]
+                lines.append(_line(name, given[name], allowed(name)))
+            else:
+                lines.append(str(error["ctx"]["error"]))
+    if lines:
+        raise ParameterError("\n".join(dict.fromkeys(lines)))
+    return params
+
+
+def unknown(name: str) -> str:
+    """The line about a parameter that nobody declared, with the nearest name that somebody did."""
+    near = difflib.get_close_matches(str(name), Params.model_fields, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(Params.model_fields)}"
+    return f"parameter {name}: nobody declared it; {hint}"
+
+
+def allowed(name: str) -> str:
+    """What a parameter may be, in words, from its declaration."""
+    schema = Params.model_json_schema()["properties"][name]
+    return schema["allowed"] or _words(schema)
+
+
+def describe() -> list[dict]:
+    """One row for each parameter: name, type, default, unit, allowed, help."""
+    rows = []
+    for name, schema in Params.model_json_schema()["properties"].items():
+        row = {"name": name, "type": type_name(schema), "default": schema["default"], "unit": schema["unit"]}
+        rows.append(row | {"allowed": allowed(name), "help": schema["description"]})
+    return rows
+
+
+def type_name(schema: dict) -> str:
+    """A parameter's type as the notebooks write it: no unions, which papermill cannot read."""
+    if schema["type"] == "array":
+        return f"list[{type_name(schema['items'])}]"
+    return {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "object": "dict"}[schema["type"]]
+
+
+def _words(schema: dict, several: bool = False) -> str:
+    if "enum" in schema:
+        return f"{'some' if several else 'one'} of {', '.join(str(v) for v in schema['enum'])}"
+    kind, s = schema["type"], "s" if several else ""
+    if kind == "array":
+        least, most = schema.get("minItems", 0), schema["maxItems"]
+        return f"a list of {least} to {most} {_words(schema['items'], several=True)}".replace(" some of", " of")
+    if kind == "object":
+        values = schema.get("patternProperties") or {"": schema.get("additionalProperties", {})}
+        text = next(iter(values.values())) == {"type": "string"}
+        return f"a mapping of names to {'text (quote numbers)' if text else 'values'}"
+    if kind == "boolean":
+        return "true or false"
+    if kind == "string":
+        name = "name" if "pattern" in schema else "text"
+        return f"{name}{s if name == 'name' else ''}" + (", not empty" if schema.get("minLength") else "")
+    number = f"{'' if several else 'a '}{'whole ' if kind == 'integer' else ''}number{s}"
+    return f"{number} from {schema['minimum']:g} to {schema['maximum']:.15g}"
+
+
+def _line(name: str, given, allowed: str) -> str:
+    text = json.dumps(given, default=repr)
+    text = text if len(text) <= 80 else f"{text[:77]}..."
+    return f"parameter {name}: given {text}; allowed: {allowed}"

@@ -1,0 +1,93 @@
+"""Presets: YAML files under params/, read as YAML 1.2 means them, and `--set name=value` on top."""
+
+import json
+import re
+from pathlib import Path
+
+import yaml
+
+from .. import paths
+from .declared import ParameterError, Params, allowed, unknown
+
+
+class _Plain(yaml.SafeLoader):
+    """YAML with JSON's scalars only, and no key twice.
+
+    PyYAML reads YAML 1.1: no is False, 0123 octal, 12:30 a number of seconds, 1e3 a text, and of a key given twice
+    the last one wins silently.
+    """
+
+    yaml_implicit_resolvers: dict = {}
+
+    def construct_mapping(self, node, deep=False):
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value} is given twice", problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+for _tag, _pattern, _first in (
+    ("null", r"^(null|~|)$", ["n", "~", ""]),
+    ("bool", r"^(true|false)$", ["t", "f"]),
+    ("int", r"^-?(0|[1-9][0-9]*)$", list("-0123456789")),
+    ("float", r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$", list("-0123456789")),
+):
+    _Plain.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
+
+
+def preset_names() -> list[str]:
+    """The shipped presets, by name."""
+    return sorted(path.stem for path in (paths.repository() / "params").glob("*.yaml"))
+
+
+def load_preset(name: str | Path) -> dict:
+    """Parameters of a shipped preset (`h200`) or of a YAML file (a relative path is taken from the repository).
+
+    Not validated yet. Raises ParameterError, one line, when there is no such file or it is not a mapping of names.
+    """
+    text = str(name)
+    is_file = text.endswith((".yaml", ".yml"))
+    path = paths.resolve(text if is_file else Path("params") / f"{text}.yaml")
+    if not path.is_file():
+        choice = f"{', '.join(preset_names())}, or a YAML file"
+        raise ParameterError(f"preset: given {text!r}, which is no file; allowed: {choice}")
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Plain)
+    except yaml.MarkedYAMLError as exc:
+        line = exc.problem_mark.line + 1 if exc.problem_mark else 0
+        raise ParameterError(f"preset: {paths.shown(path)} line {line}: {exc.problem}") from None
+    except (UnicodeDecodeError, yaml.reader.ReaderError):
+        raise ParameterError(f"preset: {paths.shown(path)} is not UTF-8 text") from None
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise ParameterError(f"preset: {paths.shown(path)} is no mapping; allowed: lines of the form name: value")
+    return values
+
+
+def apply_sets(values: dict, sets: list[str]) -> dict:
+    """A copy of `values` with `name=value` texts applied in order: plain text for a text parameter, JSON otherwise.
+
+    Raises ParameterError, one line, for an unknown name and for a value that cannot be read.
+    """
+    values = dict(values)
+    for item in sets:
+        name, equals, text = item.partition("=")
+        name = name.strip()
+        if not equals:
+            raise ParameterError(f"--set: given {item!r}; allowed: name=value")
+        if name not in Params.model_fields:
+            raise ParameterError(unknown(name))
+        if Params.model_fields[name].annotation is str:
+            values[name] = text
+            continue
+        try:
+            values[name] = json.loads(text, parse_constant=_refuse)
+        except ValueError:
+            raise ParameterError(f"parameter {name}: given {text}; allowed: {allowed(name)}, as JSON") from None
+    return values
+
+
+def _refuse(constant: str):
+    """json.loads takes NaN and Infinity, which are not JSON and cannot be recorded."""
+    raise ValueError(constant)
