@@ -15,7 +15,7 @@ from . import child, processes
 
 def main(connection: socket.socket) -> int:
     """Serve one request: a JSON line in, {"event": "started"} and {"event": "ended"} lines out."""
-    processes.die_with_parent(os.getppid())
+    server = os.pidfd_open(os.getppid())
     processes.become_subreaper()
     request = json.loads(_read_line(connection))
     began = time.monotonic()
@@ -25,7 +25,7 @@ def main(connection: socket.socket) -> int:
         connection.close()
         child.main(request)
     _send(connection, {"event": "started", "pid": pid})
-    why = _wait(connection, pid, began + request["probe"]["deadline"])
+    why = _wait(connection, server, pid, began + request["probe"]["deadline"])
     status = None
     if why == "exited":
         _, status = os.waitpid(pid, 0)
@@ -43,19 +43,20 @@ def main(connection: socket.socket) -> int:
     return 0
 
 
-def _wait(connection: socket.socket, pid: int, deadline: float) -> str:
-    """Until the child exits, the deadline passes or the client goes: "exited", "timeout" or "abandoned"."""
+def _wait(connection: socket.socket, server: int, pid: int, deadline: float) -> str:
+    """Until the child exits, the deadline passes, or client or server are gone: "exited", "timeout" or "abandoned"."""
     handle = os.pidfd_open(pid)
     selector = selectors.DefaultSelector()
     selector.register(handle, selectors.EVENT_READ)
     selector.register(connection, selectors.EVENT_READ)
+    selector.register(server, selectors.EVENT_READ)
     try:
         while True:
             events = selector.select(max(0.0, deadline - time.monotonic()))
             fired = {key.fileobj for key, _ in events}
             if handle in fired:
                 return "exited"
-            if connection in fired and not connection.recv(4096):
+            if server in fired or connection in fired and not connection.recv(4096):
                 return "abandoned"
             if not fired and time.monotonic() >= deadline:
                 return "timeout"

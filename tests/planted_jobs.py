@@ -1,0 +1,105 @@
+"""Jobs that die, hang or lie, for the tests of the runner. Each is run in a probe's child."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+
+def leave(ctx):
+    ctx.stage("warmup")
+    os._exit(7)
+
+
+def kill_self(ctx):
+    ctx.stage("capture")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def segfault(ctx):
+    ctx.stage("replay")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def hang(ctx):
+    ctx.stage("capture")
+    while True:
+        time.sleep(0.1)
+
+
+def hang_deaf(ctx):
+    """Ignores every signal that can be ignored."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    hang(ctx)
+
+
+def exit_zero(ctx):
+    ctx.stage("warmup")
+    sys.exit(0)
+
+
+def grandchildren(ctx):
+    """Leaves two processes behind: one in the same session, one in a session of its own."""
+    code = "import time; time.sleep(600)"
+    for own in (False, True):
+        child = subprocess.Popen([sys.executable, "-c", code], start_new_session=own)
+        ctx.fields.setdefault("payload", {}).setdefault("pids", []).append(child.pid)
+    return {"status": "pass"}
+
+
+def hang_with_grandchild(ctx):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    with open(ctx.args["pid_file"], "w") as file:
+        file.write(f"{os.getpid()} {child.pid}")
+    hang(ctx)
+
+
+def garbage(ctx):
+    """Prints what could be taken for a result, and bytes that are no text."""
+    print(json.dumps({"nonce": ctx.nonce, "status": "pass"}))
+    os.write(1, b"\xff\xfe\x00 garbage\n" * 100)
+    return {"status": "wrong", "reason": "the job says so"}
+
+
+def stale_result(ctx):
+    """Writes a result of another run and leaves."""
+    (ctx.scratch / "result.json").write_text(json.dumps({"nonce": "old", "probe": "x", "fields": {"status": "pass"}}))
+    os._exit(0)
+
+
+def torn_result(ctx):
+    (ctx.scratch / "result.json").write_text('{"nonce": "' + ctx.nonce)
+    os._exit(0)
+
+
+def unknown_field(ctx):
+    return {"status": "pass", "speed": "very fast"}
+
+
+def nan_payload(ctx):
+    return {"status": "pass", "payload": {"x": float("nan")}}
+
+
+def speed_without_correctness(ctx):
+    return {"status": "wrong", "reason": "planted", "samples": {"replay": [1.0]}}
+
+
+def chained(ctx):
+    """901 on top of 905, as torch.cuda.graph raises them."""
+    try:
+        raise RuntimeError("CUDA error: dependency created on uncaptured work in another stream")
+    except RuntimeError:
+        raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+
+def inductor_config(ctx):
+    import torch._inductor.config as config
+
+    return {"status": "pass", "payload": {"cudagraphs": config.triton.cudagraphs, "pid": os.getpid()}}
+
+
+def fine(ctx):
+    return {"status": "pass", "payload": {"pid": os.getpid(), "parent": os.getppid()}}

@@ -1,0 +1,172 @@
+"""The runner against planted deaths: what happened is told as what it is, and nothing is left running."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from capturebook.probes import Probe, ProbePool, processes
+
+HERE = Path(__file__).parent
+
+
+class Run:
+    """The part of a run folder that a pool uses."""
+
+    name, nonce = "test", "nonce-of-this-run"
+
+    def __init__(self, path):
+        self.path, self.appended = path, []
+
+    def append(self, record):
+        record.to_line()
+        self.appended.append(record)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    with ProbePool(Run(tmp_path_factory.mktemp("run")), parallel=3, on_event=lambda text: None) as pool:
+        yield pool
+
+
+def planted(name, **kw):
+    return Probe(kind="build", job=f"planted_jobs:{name}", **{"deadline": 20.0, **kw})
+
+
+@pytest.mark.parametrize(
+    ("job", "status", "says", "stage"),
+    [
+        ("leave", "fail", "died: exit code 7 at warmup", "warmup"),
+        ("kill_self", "fail", "died: signal 9 (SIGKILL) at capture", "capture"),
+        ("segfault", "fail", "died: signal 11 (SIGSEGV) at replay", "replay"),
+        ("stale_result", "not_run", "another run's", "launch"),
+        ("torn_result", "not_run", "does not parse", "launch"),
+        ("unknown_field", "not_run", "speed", "launch"),
+        ("speed_without_correctness", "not_run", "carries no samples", "launch"),
+        ("garbage", "wrong", "the job says so", "launch"),
+    ],
+)
+def test_death_is_told_as_what_it_is(pool, job, status, says, stage):
+    (record,) = pool.run([planted(job)])
+    assert (record.status, record.stage) == (status, stage)
+    assert says in record.reason
+
+
+def test_hang_is_a_timeout_and_names_its_stage(pool):
+    (server,) = pool._servers._owned.values()
+    quick, deaf = pool.run([planted("hang", deadline=1.0), planted("hang_deaf", deadline=1.1)])
+    assert quick.status == deaf.status == "timeout"
+    assert "at capture" in quick.reason
+    _until(lambda: not processes.descendants(server.pid), 10)
+
+
+def test_system_exit_inside_the_step_is_a_failure_with_its_root(pool):
+    (record,) = pool.run([planted("exit_zero")])
+    assert (record.status, record.root.type) == ("fail", "SystemExit")
+
+
+def test_nan_never_reaches_a_record(pool):
+    (record,) = pool.run([planted("nan_payload")])
+    assert record.status == "fail"
+    assert "without a result" in record.reason
+
+
+def test_grandchildren_are_ended_and_reported(pool):
+    (record,) = pool.run([planted("grandchildren")])
+    assert record.status == "pass"
+    assert any("2 processes were left behind" in caveat for caveat in record.caveats)
+    assert not any(psutil.pid_exists(pid) for pid in record.payload["pids"])
+
+
+def test_chain_keeps_the_root_and_names_its_code(pool):
+    (record,) = pool.run([planted("chained")])
+    assert [link.code for link in record.chain] == [901, 905]
+    assert record.root.name == "cudaErrorStreamCaptureIsolation"
+    assert record.root.frames[-1].function == "chained"
+
+
+def test_each_probe_has_a_process_of_its_own(pool):
+    records = pool.run([planted("fine", seed=s) for s in range(4)])
+    assert len({r.payload["pid"] for r in records}) == 4
+    assert len({r.payload["parent"] for r in records}) == 4
+
+
+def test_records_are_appended_once_each_with_the_nonce(pool):
+    before = len(pool.run_folder.appended)
+    pool.run([planted("fine", seed=11), planted("fine", seed=11), planted("leave", seed=12)])
+    new = pool.run_folder.appended[before:]
+    assert sorted(r.status for r in new) == ["fail", "pass"]
+    assert {r.nonce for r in new} == {"nonce-of-this-run"}
+
+
+def test_variables_act_only_in_a_server_started_with_them(pool):
+    """TORCHINDUCTOR_CUDAGRAPHS=1 is seen to act: Inductor's own configuration is read back in the child."""
+    plain, turned_on = pool.run(
+        [planted("inductor_config"), planted("inductor_config", env={"TORCHINDUCTOR_CUDAGRAPHS": "1"})]
+    )
+    assert plain.payload["cudagraphs"] is False
+    assert turned_on.payload["cudagraphs"] is True
+
+
+def test_server_that_cannot_start_makes_its_probes_not_run(pool):
+    (record,) = pool.run([planted("fine", preload=("no_such_module",))])
+    assert record.status == "not_run"
+    assert "no_such_module" in record.reason
+
+
+def test_sigkill_of_the_client_ends_server_probe_and_grandchildren(tmp_path):
+    pid_file = tmp_path / "pids"
+    code = f"""
+import sys; sys.path.insert(0, {str(HERE)!r})
+from pathlib import Path
+from test_probes import Run, planted
+from capturebook.probes import ProbePool
+with ProbePool(Run(Path({str(tmp_path)!r}))) as pool:
+    pool.run([planted("hang_with_grandchild", args={{"pid_file": {str(pid_file)!r}}}, deadline=60)])
+"""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
+    client = subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.DEVNULL)
+    _until(lambda: pid_file.exists() and len(pid_file.read_text().split()) == 2, 60)
+    family = processes.descendants(client.pid) | {int(pid) for pid in pid_file.read_text().split()}
+    assert len(family) >= 4, "server, supervisor, child and grandchild"
+    os.kill(client.pid, signal.SIGKILL)
+    client.wait()
+    _until(lambda: not any(_running(pid) for pid in family), 10)
+
+
+def test_sigkill_of_the_server_ends_its_probes(tmp_path):
+    pid_file = tmp_path / "pids"
+    run = Run(tmp_path)
+    code = f"import os, signal, time, pathlib; p = pathlib.Path({str(pid_file)!r})\n"
+    code += "while not p.exists() or len(p.read_text().split()) < 2: time.sleep(0.05)\n"
+    with ProbePool(run, on_event=lambda text: None) as pool:
+        pool.run([planted("fine")])
+        (server,) = pool._servers._owned.values()
+        code += f"os.kill({server.pid}, signal.SIGKILL)"
+        killer = subprocess.Popen([sys.executable, "-c", code])
+        (record,) = pool.run([planted("hang_with_grandchild", args={"pid_file": str(pid_file)}, deadline=30.0)])
+        killer.wait()
+    assert record.status == "fail"
+    assert "supervisor" in record.reason
+    _until(lambda: not any(_running(int(pid)) for pid in pid_file.read_text().split()), 10)
+
+
+def _until(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition did not become true in time"
+        time.sleep(0.05)
+
+
+def _running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
