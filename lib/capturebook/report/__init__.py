@@ -1,0 +1,1 @@
+"""The report: figures and tables for the notebooks, and one offline HTML file a run."""

@@ -1,0 +1,78 @@
+"""A run folder as the report reads it, with its verdict computed anew from the records."""
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from .. import attribution, paths
+from ..records import Arm, Record, latest, read
+
+SAMPLE = "outputs/h200"
+"""Where the repository keeps the genuine run on an H200, relative to its root."""
+
+
+@dataclass(frozen=True)
+class RunData:
+    """run.json as `info`, hypothesis.json, the all records as `whole`, the last of each probe as `records`."""
+
+    path: Path
+    info: dict
+    hypothesis: dict
+    whole: list[Record]
+    records: list[Record]
+    aside: list[str] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, path: Path) -> "RunData":
+        """Raises FileNotFoundError or ValueError naming the file that is missing or damaged."""
+        info, hypothesis = _json(path / "run.json"), _json(path / "hypothesis.json")
+        whole, aside = read(path / "records.jsonl")
+        mine = [r for r in whole if r.nonce == info["nonce"]]
+        aside += [f"record {r.probe} carries another run's nonce; it does not count" for r in whole if r not in mine]
+        return cls(path, info, hypothesis, whole, list(latest(mine).values()), aside)
+
+    @cached_property
+    def verdict(self) -> dict:
+        """What attribution says of the records: owner, class, root, fix and the rest, as plain data."""
+        return attribution.judge(self.info, self.hypothesis, self.whole).to_json()
+
+    @property
+    def asked(self) -> Arm:
+        """The arm that the verdict is about."""
+        return Arm(**self.verdict["question"]["arm"])
+
+    @property
+    def gpu(self) -> str:
+        """Name of the GPU the run had, or "" for none."""
+        return ((self.info.get("provenance") or {}).get("gpu") or {}).get("name") or ""
+
+    @property
+    def decided(self) -> bool:
+        return self.verdict["owner"] not in ("not_run", "undetermined")
+
+    @property
+    def probes(self) -> list[Record]:
+        """All but the notebooks' own records."""
+        return [r for r in self.records if r.kind != "notebook"]
+
+    @property
+    def skipped(self) -> list[Record]:
+        return [r for r in self.probes if r.status in ("skipped", "not_run")]
+
+
+def _json(path: Path) -> dict:
+    if not path.is_file():
+        raise FileNotFoundError(f"{paths.shown(path.parent)} holds no {path.name}; it is not a run folder")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as exc:
+        raise ValueError(f"{paths.shown(path)} is damaged: {exc}") from None
+
+
+def sample_run(apart_from: Path) -> RunData | None:
+    """The genuine H200 run kept in the repository, unless there is none or it is the run being reported."""
+    path = paths.resolve(SAMPLE)
+    if not (path / "run.json").is_file() or path == apart_from.resolve():
+        return None
+    return RunData.open(path)

@@ -1,0 +1,92 @@
+"""The report's tables: evidence, what was skipped, plain facts."""
+
+from collections import defaultdict
+
+from markupsafe import Markup
+
+from ..records import Arm, Link, Record
+from . import words
+from .block import Block, link, table
+
+
+def evidence(records: list[Record], base: Arm | None = None) -> Block:
+    """One row a probe: what was run, how it ended and where, the exception chain, witnesses, its log."""
+    rows = [
+        [
+            _what(r, base),
+            r.role if r.kind == "step" else r.kind,
+            words.badge(r.status, words.short(r)),
+            r.stage,
+            _root(r),
+            _witnesses(r),
+            f"{r.seconds:.1f}",
+            link(r.log, "log") if r.log else None,
+        ]
+        for r in records
+    ]
+    return table(["Probe", "Role", "Status", "Stage", "Root or caveat", "While capturing", "s", "Log"], rows)
+
+
+def _what(r: Record, base: Arm | None) -> str:
+    if r.arm is None:
+        return r.payload.get("kernel") or (r.subject.target if r.subject else r.kind)
+    if r.arm.variant == "control":
+        return r.subject.target.rpartition(":")[2] if r.subject else "control"
+    return words.where(r.arm, base)
+
+
+def _root(r: Record) -> Markup | str:
+    if not r.chain:
+        return "; ".join([r.reason, *r.caveats] if r.reason else r.caveats)
+    summary = f"{r.root.code} {r.root.name}" if r.root.code else r.root.type
+    chain = Markup("").join(Markup("<li>{}</li>").format(_link_words(item)) for item in reversed(r.chain))
+    return Markup("<details><summary>{}</summary><ol>{}</ol></details>").format(summary, chain)
+
+
+def _link_words(item: Link) -> Markup:
+    name = f"{item.module}.{item.type}" if item.module else item.type
+    code = f" ({item.code} {item.name})" if item.code else ""
+    thread = "" if item.thread == "main" else f" in thread {item.thread}"
+    frames = [f"{f.file}:{f.line} {f.function} [{f.tag}]" for f in item.frames[-4:]]
+    text = Markup("{}{}{}: {}").format(name, code, thread, item.text)
+    return text + Markup("").join(Markup("<br><code>{}</code>").format(frame) for frame in frames)
+
+
+def _witnesses(r: Record) -> str:
+    seen = {kind.removesuffix("@capture"): n for kind, n in r.counts.items() if kind.endswith("@capture")}
+    return ", ".join(f"{kind} {count}" for kind, count in seen.items()) or ("" if r.watched else "not watched")
+
+
+def skipped(records: list[Record], base: Arm | None = None) -> Block:
+    """What did not run, grouped by reason."""
+    groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
+    for r in records:
+        groups[r.reason, r.status, r.kind].append(r)
+    rows = [
+        [reason, status.replace("_", " "), kind, len(group), "; ".join(dict.fromkeys(_what(r, base) for r in group))]
+        for (reason, status, kind), group in groups.items()
+    ]
+    return table(["Reason", "Status", "Kind", "Probes", "Which"], rows)
+
+
+def facts(data: dict, columns: tuple[str, str] = ("What", "Value")) -> Block:
+    """Nested plain data as a table of dotted names and values."""
+    return table(list(columns), [[name, value] for name, value in _flat(data)])
+
+
+def _flat(data: dict, prefix: str = "") -> list[tuple[str, str]]:
+    rows = []
+    for name, value in data.items():
+        if isinstance(value, dict) and value:
+            rows += _flat(value, f"{prefix}{name}.")
+        else:
+            rows.append((f"{prefix}{name}", _value(value)))
+    return rows
+
+
+def _value(value) -> str:
+    if value in (None, "", [], {}):
+        return "none"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

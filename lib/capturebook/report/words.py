@@ -1,0 +1,111 @@
+"""How outcomes are named: a symbol and a word for each status, so that nothing rests on colour alone."""
+
+from collections import Counter
+
+from markupsafe import Markup
+
+from ..records import Arm, Record
+
+STATUSES = {
+    "pass": ("✓", "passes"),
+    "wrong": ("≠", "wrong result"),
+    "fail": ("✗", "fails"),
+    "timeout": ("◷", "runs out of time"),
+    "not_run": ("–", "did not run"),
+    "skipped": ("○", "skipped"),
+}
+OWNERS = {
+    "none": "It survives",
+    "kernel": "The kernel is at fault",
+    "stack": "The stack is at fault, not the kernel",
+    "environment": "The environment is at fault",
+    "not_run": "Not decided: the evidence did not run",
+    "undetermined": "Undetermined",
+}
+QUESTION = "the question's arm"
+SIZES = ("batch", "context", "max_context")
+RAN = ("pass", "wrong", "fail", "timeout")
+
+
+def short(record: Record) -> str:
+    """The fewest words that tell outcomes apart: the CUDA code where there is one, else the status."""
+    if record.status != "fail":
+        return record.status.replace("_", " ")
+    root = record.root
+    if root is None:
+        return "fail"
+    return str(root.code) if root.code else root.type.removesuffix("Error")[:16]
+
+
+def outcome(record: Record) -> str:
+    """Symbol, status and, after a failure, the root: `✗ fails with 905 cudaErrorStreamCaptureIsolation`."""
+    symbol, word = STATUSES[record.status]
+    root = record.root
+    if record.status != "fail" or root is None:
+        return f"{symbol} {word}"
+    return f"{symbol} {word} with {root.code} {root.name}" if root.code else f"{symbol} {word} with {root.type}"
+
+
+def badge(status: str, text: str) -> Markup:
+    """A status as a coloured word with its symbol; the symbol and word carry the meaning."""
+    return Markup('<span class="badge {}">{} {}</span>').format(status, STATUSES[status][0], text)
+
+
+def agreed(records: list[Record]) -> str:
+    """The outcomes of several records of one arm: one word, or all of them where they disagree; † marks a caveat."""
+    mark = " †" if any(r.caveats for r in records) else ""
+    return " / ".join(dict.fromkeys(short(r) for r in records)) + mark
+
+
+def worst(records: list[Record]) -> str:
+    """The status to colour a group of records with: what ran before what did not, failures first."""
+    order = ("fail", "wrong", "timeout", "pass", "not_run", "skipped")
+    return min((r.status for r in records), key=order.index)
+
+
+def factor(name: str, value) -> str:
+    """One factor as the command line writes it: `overlap=true`, `env=unset`."""
+    if isinstance(value, dict):
+        value = ",".join(f"{k}={v}" for k, v in sorted(value.items())) or "unset"
+    return f"{name}={str(value).lower() if isinstance(value, bool) or value is None else value}"
+
+
+def comparable(arm: Arm, base: Arm) -> Arm:
+    """The arm with sizes that `base` leaves open left open too: a question that names no batch is about any."""
+    left_open = {name: None for name in SIZES if getattr(base, name) is None and getattr(arm, name) is not None}
+    return arm.changed(**left_open) if left_open else arm
+
+
+def where(arm: Arm | None, base: Arm | None = None) -> str:
+    """An arm as the factors in which it differs from `base`."""
+    if arm is None or base is None:
+        return arm.label() if arm else ""
+    arm = comparable(arm, base)
+    return QUESTION if arm == base else arm.label(base)
+
+
+def tally(records: list[Record]) -> str:
+    """`31 pass, 14 fail, 2 skipped`, in a fixed order."""
+    counts = Counter(r.status for r in records)
+    return ", ".join(f"{counts[s]} {s.replace('_', ' ')}" for s in STATUSES if counts[s]) or "none"
+
+
+def spoken(item) -> str:
+    """A verdict's entry as text: a sentence as it is, a mapping as its values that say something."""
+    if item is None:
+        return ""
+    if isinstance(item, dict):
+        return ", ".join(f"{name} {spoken(value)}" for name, value in item.items() if value not in (None, "", [], {}))
+    if isinstance(item, (list, tuple)):
+        return ", ".join(map(spoken, item))
+    return str(item)
+
+
+def listed(items: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 step`, `3 steps`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
