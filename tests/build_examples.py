@@ -1,4 +1,4 @@
-"""Two small kernels for the build tests, as examples that the cross-compiler takes; run by no test on a GPU."""
+"""Small kernels for the build tests, as examples that the cross-compiler takes."""
 
 import os
 from types import SimpleNamespace
@@ -61,8 +61,34 @@ def unaligned_examples():
     return [_add_one(aligned=False), _gather_dot(offset=1)]
 
 
-def aborting_examples():
-    """Ends the process as a compiler's failed assertion does, once the plan is made."""
-    if os.environ.get("TEST_ABORTS"):
+class _Aborting:
+    """An example whose arguments end the process as a failed assertion in the compiler does."""
+
+    name, kernel, kwargs, pinned = "aborting", add_one, {"BLOCK": 16}, {}
+
+    @property
+    def args(self):
         os.abort()
-    return [_add_one()]
+
+
+def _broken():
+    """BLOCK must be a power of two: the compiler raises."""
+    x = torch.zeros(1024)
+    return SimpleNamespace(name="broken", kernel=add_one, args=(x, x, 1024), kwargs={"BLOCK": 100}, pinned={})
+
+
+def failing_examples():
+    return [_Aborting(), _broken(), _add_one()]
+
+
+tuned_add_one = triton.autotune([triton.Config({"BLOCK": n}) for n in (256, 512, 1024)], key=["n"])(add_one)
+
+
+def three_configs():
+    x = torch.zeros(1024)
+    pinned = tuned_add_one.configs[2].all_kwargs()
+    return SimpleNamespace(name="tuned_add_one", kernel=tuned_add_one, args=(x, x, 1024), kwargs={}, pinned=pinned)
+
+
+def no_examples():
+    raise RuntimeError("no kernels today")
