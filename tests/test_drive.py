@@ -1,0 +1,106 @@
+"""The default driver on a CPU: what a correct step survives, what a faulty one does not, and the contract's errors."""
+
+import os
+from pathlib import Path
+
+import pytest
+from test_probes import Run
+
+from capturebook.probes import Probe, ProbePool
+from capturebook.records import Arm, Subject
+
+STEPS = Path(__file__).parent / "planted_steps.py"
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(STEPS.parent), os.environ.get("PYTHONPATH", "")])
+    with ProbePool(Run(tmp_path_factory.mktemp("run")), on_event=lambda text: None) as pool:
+        yield pool
+
+
+def ask(pool, name, options=None, watched=True, **factors):
+    subject = Subject(target=f"{STEPS}:{name}", options=options or {})
+    arm = Arm(**{"capture": "none", **factors})
+    probe = Probe(kind="step", subject=subject, arm=arm, args={"device": "cpu"}, watched=watched)
+    (record,) = pool.run([probe])
+    return record
+
+
+@pytest.mark.parametrize("name", ["right", "counts_in_state", "plain_callable", "untraceable"])
+def test_correct_steps_pass(pool, name):
+    record = ask(pool, name)
+    assert (record.status, record.reason) == ("pass", "")
+    assert len(record.checks) >= 3
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("off_by_a_percent", "out is off by 0.01"),
+        ("nan_once", "out is off by not finite"),
+        ("hidden_state", "warm-up 2: out"),
+        ("changes_its_input", "input0 changed, undeclared"),
+        ("cheats_by_shape", "out is off by not finite"),
+        ("own_check", "check is off"),
+    ],
+)
+def test_faulty_steps_are_wrong(pool, name, says):
+    record = ask(pool, name)
+    assert record.status == "wrong"
+    assert says in record.reason
+    assert not record.samples
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("shape_varies", "make_inputs: shape of input 0 is torch.Size([5]) for seed 1; before: torch.Size([4])"),
+        ("python_value_varies", "make_inputs: input 1 is 1 for seed 1; it must not vary: 0"),
+        ("inputs_are_a_list", "make_inputs: returned list; allowed: a tuple"),
+        ("not_a_step", "build returned int; allowed: a Step, or (callable, inputs)"),
+        ("no_such_function", "has no callable 'no_such_function'"),
+    ],
+)
+def test_a_broken_contract_is_one_clear_line(pool, name, says):
+    record = ask(pool, name)
+    assert (record.status, record.root.type) == ("fail", "SubjectError")
+    assert says in record.root.text
+    assert "\n" not in record.root.text
+
+
+def test_options_reach_build_and_unknown_ones_are_refused(pool):
+    assert ask(pool, "takes_options", {"width": 8}, batch=3).status == "pass"
+    record = ask(pool, "takes_options", {"witdh": 8})
+    assert record.root.text == "options: build takes no 'witdh'; allowed: batch, width"
+
+
+def test_a_factor_that_build_does_not_take_is_skipped(pool):
+    record = ask(pool, "right", overlap=True)
+    assert (record.status, record.reason) == ("skipped", "the subject has no factor 'overlap'")
+
+
+def test_capture_without_a_gpu_is_skipped_with_its_reason(tmp_path):
+    with ProbePool(Run(tmp_path), on_event=lambda text: None) as pool:
+        if pool.gpu:
+            pytest.skip("this machine has a GPU")
+        probe = Probe(kind="step", subject=Subject(target=f"{STEPS}:right"), arm=Arm())
+        (record,) = pool.run([probe])
+    assert (record.status, record.reason) == ("skipped", "needs a CUDA GPU, and this machine has none")
+
+
+def test_graph_breaks_are_counted_and_fullgraph_refuses_them(pool):
+    broken = ask(pool, "untraceable", compile="eager")
+    assert (broken.status, broken.effective["graph_breaks"], broken.effective["unique_graphs"]) == ("pass", 1, 2)
+    refused = ask(pool, "untraceable", compile="eager", fullgraph=True)
+    assert (refused.status, refused.stage) == ("fail", "compile")
+    assert refused.root.module.startswith("torch._dynamo")
+
+
+def test_witnesses_are_invisible_to_dynamo_and_see_its_compiles(pool):
+    """Graph and break counts are the same with witnesses off; only then are there no readings."""
+    seen = {watched: ask(pool, "untraceable", compile="eager", watched=watched) for watched in (True, False)}
+    for what in ("graph_breaks", "unique_graphs"):
+        assert seen[True].effective[what] == seen[False].effective[what]
+    assert seen[True].counts["dynamo"] >= 2
+    assert not seen[False].counts

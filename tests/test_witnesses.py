@@ -1,0 +1,67 @@
+"""Witnesses are taken off again, and off they are the originals."""
+
+import threading
+
+import pytest
+import torch
+import torch._inductor.runtime.triton_heuristics as heuristics
+from triton import knobs
+from triton.runtime.autotuner import Autotuner
+
+from capturebook.probes.graph import is_chain
+from capturebook.probes.witnesses import Witnesses, watch
+
+
+def _watched_places():
+    return {
+        "Autotuner._bench": Autotuner._bench,
+        "autotune_to_one_config": heuristics.CachingAutotuner.autotune_to_one_config,
+        "Event.record": torch.cuda.Event.record,
+        "Event.wait": torch.cuda.Event.wait,
+        "Event.synchronize": torch.cuda.Event.synchronize,
+        "Stream.synchronize": torch.cuda.Stream.synchronize,
+        "synchronize": torch.cuda.synchronize,
+        "jit": knobs.runtime.jit_post_compile_hook,
+        "load": list(knobs.runtime.kernel_load_start_hook.calls),
+        "excepthook": threading.excepthook,
+    }
+
+
+def test_everything_is_restored_also_after_an_error():
+    before = _watched_places()
+    try:
+        with watch(Witnesses(None, ())):
+            inside = _watched_places()
+            raise ValueError
+    except ValueError:
+        assert _watched_places() == before
+    assert all(inside[name] != before[name] for name in before)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_exception_that_ends_a_thread_is_recorded():
+    witnesses = Witnesses(None, ())
+    with watch(witnesses):
+        thread = threading.Thread(target=lambda: 1 / 0, name="subject-loader")
+        thread.start()
+        thread.join()
+    (event,) = witnesses.events
+    assert event.kind == "thread_error"
+    assert "division by zero" in event.what
+    assert event.data["thread"] == "subject-loader"
+
+
+def test_events_are_bounded_and_counts_are_not():
+    witnesses = Witnesses(None, ())
+    for _ in range(1000):
+        witnesses.note("sync", "planted")
+    assert len(witnesses.events) == 400
+    assert witnesses.counts == {"sync": 1000}
+
+
+def test_chain_and_fork_of_a_graph():
+    assert is_chain([1, 2, 3], [(1, 2), (2, 3)])
+    assert is_chain([1, 2, 3], [(1, 2), (2, 3), (1, 3)])
+    assert not is_chain([1, 2, 3], [(1, 2), (1, 3)])
+    assert not is_chain([1, 2], [])
+    assert is_chain([], [])
