@@ -3,17 +3,21 @@
 import fcntl
 import json
 import os
+import platform
 import secrets
-import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from .. import paths, provenance
-from ..records import Question, Record, append, latest, read
+from ..records import Question, Record, append, latest, probe_id, read
 
 SCHEMA = 1
 DECIDED = ("pass", "wrong", "fail")
 """Outcomes that a resumed run keeps."""
+
+
+RUN, NONCE, PYTHON = "CAPTUREBOOK_RUN", "CAPTUREBOOK_NONCE", "CAPTUREBOOK_PYTHON"
+"""Set by the chain for its notebooks: the run folder it holds, the run's nonce, the interpreter it runs with."""
 
 
 class RunFolderError(ValueError):
@@ -22,12 +26,17 @@ class RunFolderError(ValueError):
 
 def stamp() -> str:
     """Now, as records hold it: UTC, ISO 8601, milliseconds."""
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def fresh_name(preset: str) -> str:
     """A run's folder name: the preset and the UTC second it began."""
-    return f"{Path(preset).stem or 'run'}-{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}"
+    return f"{Path(preset).stem or 'run'}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+
+
+def notebook_probe(notebook: str) -> str:
+    """The probe id of a notebook's own record."""
+    return probe_id("notebook", None, None, 0, name=notebook)
 
 
 def write_json(path: Path, obj) -> None:
@@ -57,7 +66,13 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, path: str | Path, parameters, hypothesis: dict, question: Question, plan: list = (), facts: dict | None = None
+        cls,
+        path: str | Path,
+        parameters,
+        hypothesis: dict,
+        question: Question,
+        plan: list = (),
+        facts: dict | None = None,
     ) -> "RunFolder":
         """Make a run: hypothesis.json and environment.json first, run.json last. The caller holds it from here on.
 
@@ -120,8 +135,8 @@ class RunFolder:
     ) -> "RunFolder":
         """An existing run, to go on with under its nonce; the caller holds it from here on.
 
-        Raises RunFolderError naming the first of code, parameter, hypothesis, question, GPU, driver, torch or triton that
-        is not the recorded one, or when another process holds the run.
+        Raises RunFolderError naming the first of parameter, hypothesis, question, code, GPU, driver, torch or triton
+        that is not the recorded one, or when another process holds the run.
         """
         run = cls.open(path)
         run._acquire()
@@ -171,7 +186,11 @@ class RunFolder:
         """Whole records of this run in file order, and one line of text for each that is torn or of another run."""
         whole, torn = read(self.records_path)
         mine = [r for r in whole if r.nonce == self.nonce]
-        torn += [f"{r.kind} record {r.probe} carries another run's nonce; it does not count" for r in whole if r.nonce != self.nonce]
+        torn += [
+            f"{r.kind} record {r.probe} carries another run's nonce; it does not count"
+            for r in whole
+            if r.nonce != self.nonce
+        ]
         return mine, torn
 
     def decided(self) -> dict[str, Record]:
@@ -217,7 +236,7 @@ class RunFolder:
         return "another process"
 
     def _begin_invocation(self) -> None:
-        entry = {"started": stamp(), "ended": None, "pid": os.getpid(), "python": "%d.%d.%d" % sys.version_info[:3]}
+        entry = {"started": stamp(), "ended": None, "pid": os.getpid(), "python": platform.python_version()}
         self.info["invocations"].append(entry)
         self.save()
 

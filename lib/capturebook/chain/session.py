@@ -3,17 +3,14 @@
 import os
 import sys
 import time
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 
 from .. import params as parameters
 from .. import paths
-from ..records import Record, latest, probe_id
-from . import plan
-from .folder import RunFolder, fresh_name, stamp
-
-RUN, NONCE, PYTHON = "CAPTUREBOOK_RUN", "CAPTUREBOOK_NONCE", "CAPTUREBOOK_PYTHON"
-"""Set by the chain for its notebooks: the run folder it holds, the run's nonce, the interpreter it runs with."""
+from ..records import Record, latest
+from . import plan, progress
+from .folder import NONCE, PYTHON, RUN, RunFolder, fresh_name, notebook_probe, stamp
 
 _current: "Session | None" = None
 
@@ -24,8 +21,8 @@ def start(notebook: str, names: dict) -> "Session":
     Under the chain that is the chain's run; alone, the run that `run_dir` names (made if new, resumed if it is there)
     or a new one under outputs/. Starting again in the same kernel ends the earlier session.
 
-    Raises ParameterError for names nobody declared and values out of range, RunFolderError when the run is in use or was made
-    with other code, parameters or hardware, NotebookError when the chain runs with another interpreter.
+    Raises ParameterError for names nobody declared and values out of range, RunFolderError when the run is in use or
+    was made with other code, parameters or hardware, NotebookError when the chain runs with another interpreter.
     """
     global _current
     if _current is not None:
@@ -45,7 +42,7 @@ class NotebookError(RuntimeError):
 
 
 class Session:
-    """One notebook's part of a run: `.params`, `.run` (RunFolder), `.hypothesis` (dict), `.question`, and the calls below."""
+    """One notebook's part of a run: `.params`, `.run` (RunFolder), `.hypothesis` (dict), `.question`, and the calls."""
 
     def __init__(self, notebook: str, params):
         self.notebook = notebook
@@ -78,10 +75,7 @@ class Session:
 
     def say(self, text: str) -> None:
         """One line of progress: in the cell's output and in the run's logs/progress.log, which the chain shows live."""
-        line = progress_line(self.notebook, text)
-        print(line, flush=True)
-        with open(self.run.path / "logs" / "progress.log", "a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        print(progress.write(self.run.path, self.notebook, text), flush=True)
 
     def pool(self):
         """This session's ProbePool, entered on first use and left by conclude()."""
@@ -114,9 +108,9 @@ class Session:
         return [fresh[probe.id] for probe in probes]
 
     def conclude(self, status: str, text: str) -> Record:
-        """End the notebook: its own record, appended last. `status` is pass, fail, not_run or skipped; `text` the conclusion.
+        """End the notebook: its own record, appended last. The chain believes this record, and only it.
 
-        The chain believes this record, and only it, about the notebook.
+        `status` is pass, fail, not_run or skipped; `text` is the conclusion, computed from data.
         """
         self._leave_pool()
         self.say(f"{status}: {text}")
@@ -159,16 +153,6 @@ class Session:
         )
         self.run.append(record)
         return record
-
-
-def notebook_probe(notebook: str) -> str:
-    """The probe id of a notebook's own record."""
-    return probe_id("notebook", None, None, 0, name=notebook)
-
-
-def progress_line(notebook: str, text: str) -> str:
-    """`12:00:03Z  02_graph_capture    text`: one line of a log, in UTC as the records are."""
-    return f"{datetime.now(timezone.utc):%H:%M:%SZ}  {notebook:<19}  {text}"
 
 
 def shown_python(executable: str) -> str:
