@@ -1,7 +1,6 @@
 """Steps with known faults, for the tests of the driver on a CPU. Each is a build function."""
 
 import torch
-
 from capturebook.subjects import Step
 
 
@@ -70,7 +69,9 @@ def inputs_are_a_list() -> Step:
 
 
 def own_check() -> Step:
-    return Step(fn=lambda x: x * 3, make_inputs=draw, check=lambda inputs, out: bool((out["out"] == inputs[0] * 2).all()))
+    return Step(
+        fn=lambda x: x * 3, make_inputs=draw, check=lambda inputs, out: bool((out["out"] == inputs[0] * 2).all())
+    )
 
 
 def plain_callable():
@@ -99,4 +100,6 @@ def takes_options(width: int = 4, batch: int = 1) -> Step:
     def make_inputs(seed):
         return (torch.full((batch, width), float(seed)),)
 
-    return Step(fn=lambda x: x + x.shape[0] * x.shape[1], make_inputs=make_inputs, reference=lambda x: x + batch * width)
+    return Step(
+        fn=lambda x: x + x.shape[0] * x.shape[1], make_inputs=make_inputs, reference=lambda x: x + batch * width
+    )

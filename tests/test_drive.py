@@ -4,10 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
-from test_probes import Run
-
 from capturebook.probes import Probe, ProbePool
 from capturebook.records import Arm, Subject
+from test_probes import Run
 
 STEPS = Path(__file__).parent / "planted_steps.py"
 

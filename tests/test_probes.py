@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-
 from capturebook.probes import Probe, ProbePool, processes
 
 HERE = Path(__file__).parent
@@ -169,4 +168,3 @@ def _running(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-

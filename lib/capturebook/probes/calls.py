@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ..records import Check
 from ..subjects.loader import SubjectError
 from ..subjects.step import outputs_by_name
+from . import poison
 from .compare import clone, compare, copy_into
 
 
@@ -43,11 +44,11 @@ class Calls:
     def state(self) -> dict:
         return dict(self.step.state()) if self.step.state else {}
 
-    def outputs(self) -> list:
+    def _outputs(self) -> list:
         """Tensors that the captured call returned."""
         return list(outputs_by_name(self._captured_output).values())
 
-    def kept(self) -> list:
+    def _kept(self) -> list:
         """Tensors that must keep their values: inputs and state."""
         import torch
 
@@ -87,7 +88,7 @@ class Calls:
                 captured.replay()
             return self._captured_output
 
-        self._compared(name, go)
+        self._compared(name, go, before=lambda: poison.fill(self._outputs(), self._kept()))
 
     def prepare_capture(self) -> None:
         self._begin()
@@ -107,11 +108,12 @@ class Calls:
         if self.step.advance:
             self.step.advance(self._counter)
 
-    def _compared(self, name: str, run, thread=None) -> None:
-        """New values, state restored, advance, snapshot, run, compare."""
+    def _compared(self, name: str, run, thread=None, before=lambda: None) -> None:
+        """New values, state restored, advance, snapshot, `before`, run, compare."""
         self._refill(self.seed + self._counter)
         self._begin()
         state, inputs = clone(self.state()), clone(self._inputs)
+        before()
         self.synchronize()
         output = thread.submit(run).result() if thread else run()
         self.synchronize()
@@ -130,12 +132,16 @@ class Calls:
         for index, (mine, new) in enumerate(zip(self._inputs, fresh)):
             if not isinstance(mine, torch.Tensor):
                 if mine != new:
-                    raise SubjectError(f"make_inputs: input {index} is {new!r} for seed {seed}; it must not vary: {mine!r}")
+                    raise SubjectError(
+                        f"make_inputs: input {index} is {new!r} for seed {seed}; it must not vary: {mine!r}"
+                    )
                 continue
             for what in ("shape", "dtype", "device"):
                 if getattr(mine, what) != getattr(new, what):
                     given, allowed = getattr(new, what), getattr(mine, what)
-                    raise SubjectError(f"make_inputs: {what} of input {index} is {given} for seed {seed}; before: {allowed}")
+                    raise SubjectError(
+                        f"make_inputs: {what} of input {index} is {given} for seed {seed}; before: {allowed}"
+                    )
             if mine.stride() != new.stride():
                 raise SubjectError(f"make_inputs: strides of input {index} are {new.stride()}; before: {mine.stride()}")
             mine.copy_(new)
@@ -222,4 +228,3 @@ class Calls:
             end.synchronize()
             times.append(start.elapsed_time(end) * 1e3)
         return times[2:]
-

@@ -5,6 +5,7 @@ import sys
 
 from ..records.settings import settings_in
 
+
 def read_back(given: dict) -> dict:
     """What torch and triton use now. Modules that are not loaded are not loaded by asking."""
     import torch

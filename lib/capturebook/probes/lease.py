@@ -6,7 +6,6 @@ import os
 import tempfile
 
 
-
 def gpu_uuid(index: int = 0) -> str | None:
     """The UUID of the GPU that CUDA will call device 0 (CUDA_VISIBLE_DEVICES respected), or None without a GPU."""
     import pynvml

@@ -2,7 +2,7 @@
 
 import json
 import signal
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from ..records import Record
@@ -19,7 +19,7 @@ def stages(scratch: Path, nonce: str) -> list[dict]:
 
 
 def utc(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def record_of(probe: Probe, run, scratch: Path, end: dict, began: float, ended: float, log: str) -> Record:

@@ -98,7 +98,9 @@ class ProbePool:
         unique = list({p.id: p for p in probes}.values())
         for probe in unique:
             if not self.gpu and probe.kind in ("step", "sweep", "floor") and probe.args.get("device") != "cpu":
-                self._keep(probe, self._without_run(probe, "skipped", "needs a CUDA GPU, and this machine has none"), done)
+                self._keep(
+                    probe, self._without_run(probe, "skipped", "needs a CUDA GPU, and this machine has none"), done
+                )
         todo = [p for p in unique if p.id not in done]
         for probe in todo:
             self._servers.start(probe.environment, probe.preload)
@@ -167,9 +169,7 @@ class ProbePool:
 
     def _finish(self, one: _Running, done, final) -> None:
         one.connection.close()
-        record = outcome.record_of(
-            one.probe, self.run_folder, one.scratch, one.end, one.began, time.time(), one.log
-        )
+        record = outcome.record_of(one.probe, self.run_folder, one.scratch, one.end, one.began, time.time(), one.log)
         if one.probe.role == "feeder":
             self._kept[one.probe.id] = one.scratch
         else:

@@ -131,5 +131,3 @@ def ask(connection: socket.socket, request: dict) -> None:
 def start_shared(log: Path) -> Server:
     """Start the server that a chain's notebooks share; put its `path` into the variable SHARED of their environment."""
     return Server({}, (), log)
-
-

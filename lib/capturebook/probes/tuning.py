@@ -42,9 +42,7 @@ def pin(tuner, config: dict) -> None:
     import triton
 
     launch = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-    chosen = [
-        c for c in tuner.configs if all(c.all_kwargs().get(k) == v for k, v in config.items() if v is not None)
-    ]
+    chosen = [c for c in tuner.configs if all(c.all_kwargs().get(k) == v for k, v in config.items() if v is not None)]
     meta = {k: v for k, v in config.items() if k not in launch}
     options = {k: v for k, v in config.items() if k in launch and v is not None}
     tuner.configs = chosen[:1] or [triton.Config(meta, **options)]

@@ -111,7 +111,9 @@ def _inductor_autotune(w: Witnesses, stack) -> None:
     def make(original):
         def autotune(self, *args, **kwargs):
             users = self.heuristic_type is heuristics.HeuristicType.USER_AUTOTUNE
-            w.note("inductor_autotune", self.fn.__name__, users=users, configs=len(self.launchers or self.configs or ()))
+            w.note(
+                "inductor_autotune", self.fn.__name__, users=users, configs=len(self.launchers or self.configs or ())
+            )
             return original(self, *args, **kwargs)
 
         return autotune

@@ -9,7 +9,6 @@ from pydantic import ValidationError
 from .record import Record
 
 
-
 def append(path: Path, record: Record) -> None:
     """Append one record and flush it to disk. Safe with several writers; ends a torn last line first."""
     line = record.to_line().encode() + b"\n"

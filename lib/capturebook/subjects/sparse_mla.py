@@ -14,20 +14,23 @@ from functools import partial
 import torch
 
 from ..kernels.sparse_mla.inputs import make_inputs
+from ..kernels.sparse_mla.mma import mma_kernel
 from ..kernels.sparse_mla.op import decode
-from ..kernels.sparse_mla.pinned import pinned_config
+from ..kernels.sparse_mla.pinned import pin, pinned_config
 from ..kernels.sparse_mla.reference import decode_reference
+from ..kernels.sparse_mla.simt import simt_kernel
 from ..kernels.sparse_mla.twin import decode_twin
 from .step import Step
 
 _unregistered_call = ctypes.CDLL(None).getpid
 """Stands for a server's JIT kernel that is not registered with torch: a foreign call, which costs a graph break."""
 
-KERNELS = {"mma": "sparse_mla_mma", "simt": "sparse_mla_simt"}
+KERNELS = {"mma": mma_kernel, "simt": simt_kernel}
 
 
 def build(
     kernel: str = "mma",
+    tuning: str = "live",
     overlap: bool = False,
     sync: str = "stream",
     graph_break: str = "none",
@@ -107,13 +110,13 @@ def build(
     # bf16 rounds attention, gate and product once each: 3 x 2^-8 at most, relative to the largest output.
     tolerance = [1.2e-2, 1e-2]
     common = {"make_inputs": inputs, "reference": reference, "tolerance": tolerance}
-    pinned = {}
-    if device == "cuda":
+    tuner = KERNELS[kernel]
+    if tuning == "pinned" and device == "cuda":
         major, minor = torch.cuda.get_device_capability()
-        pinned = {KERNELS[kernel]: pinned_config(kernel, major * 10 + minor, heads, batch)}
+        pin(tuner, pinned_config(kernel, major * 10 + minor, heads, batch))
     return Step(
         fn=step_with(partial(decode, kernel=kernel)),
         twin=Step(fn=step_with(decode_twin), **common),
-        pinned=pinned,
+        kernels={tuner.base_fn.__name__: tuner},
         **common,
     )

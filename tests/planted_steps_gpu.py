@@ -1,0 +1,62 @@
+"""Steps with known faults that only a capture brings out."""
+
+import torch
+from capturebook.subjects import Step
+
+
+def draw(seed: int) -> tuple:
+    return (torch.randn(4096, generator=torch.Generator().manual_seed(seed)).cuda(),)
+
+
+def joins_what_it_never_forked() -> Step:
+    """The capturing stream waits on a side stream whose work was issued outside the capture."""
+    side = torch.cuda.Stream()
+
+    def fn(x):
+        torch.cuda.current_stream().wait_stream(side)
+        return x * 2
+
+    return Step(fn=fn, make_inputs=draw, reference=lambda x: x.double() * 2)
+
+
+def forks_and_joins() -> Step:
+    side = torch.cuda.Stream()
+
+    def fn(x):
+        main = torch.cuda.current_stream()
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            a = x * 2
+        b = x * 3
+        main.wait_stream(side)
+        return a + b
+
+    return Step(fn=fn, make_inputs=draw, reference=lambda x: x.double() * 5)
+
+
+def reads_freed_memory() -> Step:
+    """A table that advance() makes anew and drops: the graph keeps only the first one's address."""
+    made = []
+
+    def advance(i: int) -> None:
+        made[:] = [torch.full((4096,), 2.0, device="cuda")]
+
+    return Step(
+        fn=lambda x: x * made[0], make_inputs=draw, advance=advance, reference=lambda x: x.double() * 2, tolerance=1e-6
+    )
+
+
+def rebinds_its_weight() -> Step:
+    """advance() binds a new weight instead of writing into the old one."""
+    now = {"w": torch.ones(4096, device="cuda")}
+
+    def advance(i: int) -> None:
+        now["w"] = torch.full((4096,), float(i + 1), device="cuda")
+
+    return Step(
+        fn=lambda x: x * now["w"],
+        make_inputs=draw,
+        advance=advance,
+        reference=lambda x: x.double() * now["w"],
+        tolerance=1e-6,
+    )
