@@ -37,7 +37,7 @@ class Parameters:
         return dict(self.values)
 
 
-FACTS = {"gpu": None, "driver": None, "torch": "0", "triton": "0"}
+FACTS = {"code": "c0de", "gpu": None, "driver": None, "torch": "0", "triton": "0"}
 
 
 def new_run(path: Path) -> RunFolder:

@@ -103,7 +103,7 @@ class RunFolder:
                 "parameters": parameters.model_dump(),
                 "question": question.model_dump(),
                 "plan": list(plan),
-                "code": provenance.code_tree(),
+                "code": facts["code"],
                 "provenance": facts,
                 "invocations": [],
             }
@@ -246,11 +246,15 @@ class RunFolder:
         pairs = [(f"parameter {name}", then.get(name), now.get(name)) for name in sorted({*then, *now})]
         pairs.append(("hypothesis", self.hypothesis(), json.loads(json.dumps(hypothesis))))
         pairs.append(("question", self.info["question"], json.loads(json.dumps(question.model_dump()))))
-        pairs.append(("code", self.info["code"], provenance.code_tree()))
-        before, gpu = self.info["provenance"], "gpu"
-        pairs.append(("GPU", (before.get(gpu) or {}).get("name"), (facts.get(gpu) or {}).get("name")))
-        pairs += [(name, before.get(name), facts.get(name)) for name in ("driver", "torch", "triton")]
+        pairs.append(("code tree", self.info["code"], facts["code"]))
+        pairs.append(("GPU", _gpu(self.info["provenance"]), _gpu(facts)))
+        pairs += [(name, self.info["provenance"][name], facts[name]) for name in ("driver", "torch", "triton")]
         for what, recorded, given in pairs:
             if recorded != given:
                 detail = "" if isinstance(given, dict) else f": {given!r} now, {recorded!r} in the run"
                 raise RunFolderError(f"run_dir: {paths.shown(self.path)!r} was made with another {what}{detail}")
+
+
+def _gpu(facts: dict) -> str | None:
+    """Which GPU, told apart from its twins in the same host."""
+    return f"{facts['gpu']['name']} {facts['gpu']['id']}" if facts["gpu"] else None

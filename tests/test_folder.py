@@ -1,0 +1,193 @@
+"""The run folder: what it refuses, what a resumed run keeps, and that there is one writer at a time."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from capturebook.chain.folder import RunFolder, RunFolderError, stamp
+from capturebook.records import Arm, Question, Record, probe_id
+
+GPU = {"name": "Planted GPU", "id": "0a"}
+FACTS = {"code": "c0de", "gpu": GPU, "driver": "580.1", "torch": "2.11.0", "triton": "3.6.0"}
+STORY = {"name": "planted", "rivals": []}
+
+
+class Parameters:
+    """Stands for a validated Params: the run folder only reads what it dumps."""
+
+    def __init__(self, **values):
+        self.values = {"run_dir": "", "preset": "planted", "heads": 64, **values}
+
+    def model_dump(self) -> dict:
+        return dict(self.values)
+
+
+def create(path, **values) -> RunFolder:
+    return RunFolder.create(path, Parameters(**values), STORY, Question(), ["plan"], facts=FACTS)
+
+
+def resume(path, parameters=None, story=STORY, question=None, **facts) -> RunFolder:
+    question = question or Question()
+    return RunFolder.resume(path, parameters or Parameters(), story, question, facts={**FACTS, **facts})
+
+
+def record(run: RunFolder, seed: int, status: str, role: str = "arm", nonce: str = "") -> Record:
+    reason = "planted" if status in ("not_run", "skipped") else ""
+    return Record(
+        run=run.name, probe=probe_id("step", None, Arm(), seed), nonce=nonce or run.nonce, kind="step", role=role,
+        seed=seed, status=status, reason=reason, started=stamp(), ended=stamp(),
+    )  # fmt: skip
+
+
+def test_a_new_run_holds_what_its_verdict_will_need(tmp_path):
+    run = create(tmp_path / "a" / "run")
+    info = json.loads((run.path / "run.json").read_text())
+    assert info["parameters"]["heads"] == 64
+    assert info["question"] == json.loads(json.dumps(Question().model_dump()))
+    assert (info["plan"], info["code"], info["ended"], info["run"]) == (["plan"], "c0de", None, "run")
+    assert len(info["nonce"]) == 16 and len(info["invocations"]) == 1
+    assert json.loads((run.path / "hypothesis.json").read_text()) == STORY
+    assert json.loads((run.path / "environment.json").read_text()) == FACTS
+    run.finish()
+    assert RunFolder.open(run.path).info["ended"] == RunFolder.open(run.path).invocation["ended"] is not None
+
+
+def test_two_runs_have_two_nonces(tmp_path):
+    assert create(tmp_path / "a").nonce != create(tmp_path / "b").nonce
+
+
+def test_a_folder_with_something_in_it_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match="is not empty and holds no run.json; allowed: a new or an empty folder"):
+        create(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_file_is_refused(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(RunFolderError, match="is a file"):
+        create(tmp_path / "run")
+
+
+def test_a_run_is_not_made_anew_over_another(tmp_path):
+    run = create(tmp_path / "run")
+    run.finish()
+    with pytest.raises(RunFolderError, match="already holds a run"):
+        create(tmp_path / "run")
+    assert RunFolder.open(tmp_path / "run").nonce == run.nonce
+
+
+def test_what_is_no_run_cannot_be_opened(tmp_path):
+    with pytest.raises(RunFolderError, match="holds no run"):
+        RunFolder.open(tmp_path)
+    (tmp_path / "run.json").write_text('{"schema_version": 1, "ru')
+    with pytest.raises(RunFolderError, match="is damaged"):
+        RunFolder.open(tmp_path)
+    (tmp_path / "run.json").write_text('{"schema_version": 99}')
+    with pytest.raises(RunFolderError, match="has schema 99; this version reads 1"):
+        RunFolder.open(tmp_path)
+
+
+def test_resume_keeps_the_nonce_and_pass_wrong_fail(tmp_path):
+    run = create(tmp_path / "run")
+    for seed, status in enumerate(("pass", "wrong", "fail", "timeout", "not_run", "skipped")):
+        run.append(record(run, seed, status))
+    run.append(record(run, 6, "pass", role="control"))
+    run.append(record(run, 7, "pass", nonce="another"))
+    with open(run.records_path, "ab") as file:
+        file.write(record(run, 8, "pass").to_line().encode()[:200])
+    run.close()
+    again = resume(tmp_path / "run")
+    assert again.nonce == run.nonce
+    assert sorted(r.seed for r in again.decided().values()) == [0, 1, 2]
+    assert len(again.info["invocations"]) == 2
+    records, torn = again.records()
+    assert [r.seed for r in records] == [0, 1, 2, 3, 4, 5, 6]
+    assert any("line 9 does not parse" in line for line in torn)
+    assert any("another run's nonce" in line for line in torn)
+
+
+def test_a_later_record_replaces_an_earlier_one(tmp_path):
+    run = create(tmp_path / "run")
+    run.append(record(run, 0, "timeout"))
+    run.append(record(run, 0, "pass"))
+    run.append(record(run, 1, "pass"))
+    run.append(record(run, 1, "not_run"))
+    assert [r.seed for r in run.decided().values()] == [0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"parameters": Parameters(heads=32)}, "another parameter heads: 32 now, 64 in the run"),
+        ({"story": {**STORY, "rivals": ["new"]}}, "another hypothesis"),
+        ({"question": Question(error=905)}, "another question"),
+        ({"code": "beef"}, "another code tree: 'beef' now, 'c0de' in the run"),
+        ({"gpu": {**GPU, "name": "Other"}}, "another GPU: 'Other 0a' now, 'Planted GPU 0a' in the run"),
+        ({"gpu": {**GPU, "id": "0b"}}, "another GPU"),
+        ({"gpu": None}, "another GPU: None now"),
+        ({"driver": "581"}, "another driver: '581' now, '580.1' in the run"),
+        ({"torch": "2.13.0"}, "another torch: '2.13.0' now, '2.11.0' in the run"),
+        ({"triton": None}, "another triton"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_resume_refuses_what_is_not_the_recorded_one(tmp_path, change, words):
+    create(tmp_path / "run").finish()
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    with pytest.raises(RunFolderError) as refused:
+        resume(tmp_path / "run", **change)
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
+
+
+def test_the_folder_may_be_named_otherwise_and_moved(tmp_path):
+    create(tmp_path / "run", run_dir="outputs/one").finish()
+    (tmp_path / "run").rename(tmp_path / "moved")
+    assert resume(tmp_path / "moved", Parameters(run_dir="../moved")).held
+
+
+HOLD = """
+import sys
+sys.path.insert(0, sys.argv[2])
+import test_folder
+run = test_folder.resume(sys.argv[1])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_ends_even_by_kill(tmp_path):
+    create(tmp_path / "run").finish()
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "run"), os.path.dirname(__file__)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(RunFolderError, match=f"is in use by process {holder.pid}, since "):
+        resume(tmp_path / "run")
+    assert RunFolder.open(tmp_path / "run").name == "run"
+    holder.kill()
+    holder.communicate()
+    assert resume(tmp_path / "run").held
+
+
+def test_json_is_written_whole_or_not_at_all(tmp_path):
+    run = create(tmp_path / "run")
+    run.write_json("verdict.json", {"owner": "stack"})
+    with pytest.raises(ValueError):
+        run.write_json("verdict.json", {"gain": float("nan")})
+    assert json.loads((run.path / "verdict.json").read_text()) == {"owner": "stack"}
+    assert not list(run.path.glob(".verdict*"))
+
+
+def test_records_name_the_notebook_they_were_made_in(tmp_path):
+    run = create(tmp_path / "run")
+    run.notebook = "02_graph_capture"
+    run.append(record(run, 0, "pass"))
+    assert run.records()[0][0].notebook == "02_graph_capture"
