@@ -92,7 +92,7 @@ def chained(ctx):
     try:
         raise RuntimeError("CUDA error: dependency created on uncaptured work in another stream")
     except RuntimeError:
-        raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+        raise RuntimeError("CUDA error: operation failed due to a previous error during capture")  # noqa: B904
 
 
 def inductor_config(ctx):
