@@ -1,4 +1,4 @@
-"""What a run ran with: interpreter, packages, driver, GPU, hash of the code. Imports no torch; names no host or user."""
+"""What a run ran with: interpreter, packages, driver, GPU, hash of the code. Imports no torch, names no host."""
 
 import hashlib
 import importlib.util

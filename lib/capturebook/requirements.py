@@ -3,7 +3,7 @@
     python -m capturebook.requirements check [EXTRA ...]
     python -m capturebook.requirements wheelhouse 3.12 .wheelhouse
 
-Runs before anything is known to be installed, so it imports the standard library, and `packaging` where it must.
+Runs before anything is known to be installed: it imports the standard library, and `packaging` once that is there.
 """
 
 import re
@@ -50,28 +50,33 @@ def declared(extras: tuple[str, ...] = ()) -> list[str]:
 
 
 def check(extras: tuple[str, ...] = ()) -> list[str]:
-    """Notes on installed packages outside the declared range. Raises RequirementError when one is missing."""
-    try:
-        from packaging.requirements import Requirement
-    except ImportError:
-        raise RequirementError(f"package packaging is missing from {sys.executable}") from None
-
-    needs = [Requirement(line) for line in (*declared(extras), "numpy")]
-    notes, missing = [], []
-    for need in needs:
-        if need.marker and not need.marker.evaluate():
-            continue
-        try:
-            version = metadata.version(need.name)
-        except metadata.PackageNotFoundError:
-            missing.append(need.name)
-            continue
-        if not need.specifier.contains(version, prereleases=True):
-            notes.append(f"{need.name} {version} is installed; pyproject.toml asks for {need.specifier}")
+    """Notes on installed packages outside the declared range. Raises RequirementError, one line, for missing ones."""
+    lines = [*declared(extras), "numpy", "packaging"]
+    installed = {line: _installed(re.match(r"[\w.-]+", line)[0]) for line in lines if _applies(line)}
+    missing = [re.match(r"[\w.-]+", line)[0] for line, version in installed.items() if version is None]
     if missing:
         s = "s are" if len(missing) > 1 else " is"
         raise RequirementError(f"package{s} missing from {sys.executable}: {', '.join(missing)}")
+    from packaging.requirements import Requirement
+
+    notes = []
+    for need, version in ((Requirement(line), version) for line, version in installed.items()):
+        if not need.specifier.contains(version, prereleases=True):
+            notes.append(f"{need.name} {version} is installed; pyproject.toml asks for {need.specifier}")
     return notes
+
+
+def _applies(line: str) -> bool:
+    """Whether a requirement's marker holds here. The platform is the only one in use, so `packaging` is not needed."""
+    marker = line.partition(";")[2].strip()
+    return not marker or marker == f"sys_platform == '{sys.platform}'"
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def wheelhouse(python: str, folder: Path) -> tuple[list[str], float]:
