@@ -1,4 +1,4 @@
-"""A kernel of your own as a subject: `capturebook probe examples/own_kernel.py:build`, or `capturebook run own_kernel`."""
+"""A kernel of your own as a subject: `capturebook run own_kernel`, or `probe examples/own_kernel.py:build`."""
 
 import torch
 import triton

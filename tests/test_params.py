@@ -1,0 +1,225 @@
+"""Parameters: what is refused, in which words; presets and --set."""
+
+import json
+
+import papermill.iorw
+import pytest
+import yaml
+
+from capturebook.params import (
+    ParameterError,
+    Params,
+    apply_sets,
+    describe,
+    load_preset,
+    preset_names,
+    validate,
+)
+
+NUMBERS = {row["name"]: row for row in describe() if row["type"] in ("int", "float") and " from " in row["allowed"]}
+SHIPPED = ["cpu", "gpu", "h200", "own_kernel", "rtx_pro_6000"]
+
+
+def refused(given: dict) -> list[str]:
+    with pytest.raises(ParameterError) as caught:
+        validate(given)
+    return str(caught.value).split("\n")
+
+
+@pytest.mark.parametrize(
+    "name, given",
+    [
+        ("batches", [0]),
+        ("batches", [1, "8"]),
+        ("batches", [1.0]),
+        ("batches", [True]),
+        ("batches", []),
+        ("batches", 8),
+        ("heads", 12),
+        ("heads", "64"),
+        ("targets", [75]),
+        ("kernels", ["no name"]),
+        ("deadline", "60"),
+        ("deadline", True),
+        ("deadline", float("nan")),
+        ("all_configs", 1),
+        ("all_configs", "true"),
+        ("question", None),
+        ("run_dir", 7),
+        ("subject", "examples/own_kernel.py"),
+        ("options", {"not a name": 1}),
+        ("env", {"A": 1}),
+        ("env", {"": "x"}),
+        ("preload", ["os; import sys"]),
+        ("hypothesis", ""),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_one_line_with_name_given_and_allowed(name, given):
+    (line,) = refused({name: given})
+    assert line.startswith(f"parameter {name}: given ")
+    assert f"given {json.dumps(given)}; allowed: " in line
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_may_be_what_its_range_says_and_nothing_beyond(name):
+    row = NUMBERS[name]
+    low, high = (float(v) for v in row["allowed"].partition(" from ")[2].split(" to "))
+    kind = int if row["type"] == "int" else float
+    both = {"question": "compile=default"} if name == "error" else {}
+    both |= {"contexts": [1]} if name == "max_context" else {}
+    for good in (low, high):
+        assert getattr(validate({**both, name: kind(good)}), name) == good
+    for bad in (low - 1, high + 1):
+        assert refused({**both, name: kind(bad)})[0].startswith(f"parameter {name}: given ")
+
+
+def test_unknown_names_are_refused_with_the_nearest_known_one():
+    assert refused({"contxts": [1]}) == ["parameter contxts: nobody declared it; did you mean contexts?"]
+    (line,) = refused({"zzzz": 1})
+    assert all(name in line for name in Params.model_fields)
+
+
+def test_every_error_is_told_not_only_the_first():
+    lines = refused({"heads": 3, "contxts": [1], "seed": -1})
+    assert [line.split(":")[0] for line in lines] == ["parameter contxts", "parameter heads", "parameter seed"]
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"contexts": [2048, 4096], "max_context": 2048}, "up to max_context, which is 2048"),
+        ({"question": "context=99999"}, "a context up to max_context, which is 32768"),
+        ({"question": "context=9,max_context=8"}, "a context up to max_context, which is 8"),
+        ({"error": 905}, "0 without a question"),
+        ({"batches": [8, 8]}, "each value once"),
+        ({"env": {"CUDA_VISIBLE_DEVICES": "1"}}, "set this one for capturebook itself"),
+        ({"question": "compil=default"}, "'compil=default' is not factor=value"),
+        ({"question": "compile=fast"}, "'max-autotune'"),
+        ({"question": "fullgraph=yes"}, "allowed: true, false"),
+    ],
+)
+def test_contradictions_are_one_line_that_names_the_parameter(given, said):
+    (line,) = refused(given)
+    assert said in line
+    assert any(line.startswith(f"parameter {name}: given ") for name in given)
+
+
+def test_a_whole_number_is_a_number_but_text_and_truth_are_not():
+    assert validate({"deadline": 5}).deadline == 5.0
+    assert refused({"deadline": "5"}) and refused({"deadline": False})
+
+
+def test_params_do_not_change_once_validated():
+    with pytest.raises(ValueError):
+        validate({}).seed = 3
+
+
+def test_at_most_24_parameters_each_with_help_that_papermill_can_read():
+    assert len(describe()) <= 24
+    for row in describe():
+        assert row["help"] and "=" not in row["help"] and "#" not in row["help"] and "\n" not in row["help"]
+
+
+def test_set_takes_plain_text_for_text_and_json_otherwise():
+    sets = ["question=compile=default,capture=global", "batches=[1, 2]", 'env={"A": "1"}', "preset=12", "deadline=1e3"]
+    values = apply_sets({"seed": 4, "batches": [9]}, sets)
+    assert values == {
+        "seed": 4,
+        "batches": [1, 2],
+        "question": "compile=default,capture=global",
+        "env": {"A": "1"},
+        "preset": "12",
+        "deadline": 1000.0,
+    }
+    assert validate(values).env == {"A": "1"}
+
+
+def test_set_leaves_its_argument_alone_and_the_last_one_wins():
+    before = {"seed": 4}
+    assert apply_sets(before, ["seed=5", "seed=6"]) == {"seed": 6}
+    assert before == {"seed": 4}
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("batches=[1, 2", "parameter batches: given [1, 2; allowed: a list of"),
+        ("deadline=NaN", "parameter deadline: given NaN; allowed: a number"),
+        ("all_configs=yes", "parameter all_configs: given yes; allowed: true or false"),
+        ("batchs=[1]", "parameter batchs: nobody declared it; did you mean batches?"),
+        ("seed", "--set: given 'seed'; allowed: name=value"),
+    ],
+)
+def test_a_set_that_cannot_be_read_is_one_line(text, said):
+    with pytest.raises(ParameterError) as caught:
+        apply_sets({}, [text])
+    assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_presets_are_valid_and_read_alike_by_papermill(name, repo):
+    path = repo / "params" / f"{name}.yaml"
+    values = load_preset(name)
+    assert values == load_preset(str(path)) == yaml.safe_load(path.read_text())
+    assert values == papermill.iorw.read_yaml_file(str(path))
+    assert validate(values).preset == name
+
+
+def test_the_shipped_presets_are_these():
+    assert preset_names() == SHIPPED
+
+
+def test_presets_state_the_machine_they_are_named_after():
+    h200, pro = validate(load_preset("h200")), validate(load_preset("rtx_pro_6000"))
+    assert 90 in h200.targets and 4 < h200.dram_tb_s < 4.8 and 700 < h200.tensor_tflops < 989
+    assert pro.targets[0] == 120 and pro.dram_tb_s == 1.79
+    other = validate(load_preset("gpu"))
+    assert other.dram_tb_s == other.tensor_tflops == other.memory_gib == 0
+    assert validate(load_preset("own_kernel")).subject == "examples/own_kernel.py:build"
+
+
+def test_a_preset_is_read_without_the_conversions_of_yaml_1_1(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text(
+        "run_dir: no\npreset: 0123456\nhypothesis: 12:30:00\nquestion: on\n"
+        "subject: 2026-11-30\ndeadline: 1e3\nall_configs: true\noptions: {a: null, b: 0x10, c: 1_000, d: -1.5}\n"
+    )
+    assert load_preset(path) == {
+        "run_dir": "no",
+        "preset": "0123456",
+        "hypothesis": "12:30:00",
+        "question": "on",
+        "subject": "2026-11-30",
+        "deadline": 1000.0,
+        "all_configs": True,
+        "options": {"a": None, "b": "0x10", "c": "1_000", "d": -1.5},
+    }
+    plain = yaml.safe_load(path.read_text())
+    assert plain["run_dir"] is False and plain["preset"] == 42798, "YAML 1.1 as PyYAML reads it has changed"
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("seed: 1\nseed: 2\n", "line 2: seed is given twice"),
+        ("- 1\n- 2\n", "is no mapping"),
+        ("", "is no mapping"),
+        ("1: 2\n", "is no mapping"),
+        ("a: [1\nb: 2\n", "line 2: "),
+        ("a: 1\n---\nb: 2\n", "line 2: "),
+    ],
+)
+def test_a_file_that_is_no_preset_is_one_line(tmp_path, text, said):
+    path = tmp_path / "own.yaml"
+    path.write_text(text)
+    with pytest.raises(ParameterError) as caught:
+        load_preset(path)
+    assert said in str(caught.value) and "own.yaml" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_preset_that_does_not_exist_names_those_that_do():
+    with pytest.raises(ParameterError) as caught:
+        load_preset("h2000")
+    assert (
+        str(caught.value) == f"preset: given 'h2000', which is no file; allowed: {', '.join(SHIPPED)}, or a YAML file"
+    )
