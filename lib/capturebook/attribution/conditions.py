@@ -1,0 +1,191 @@
+"""Conditions on a failing arm, each answered yes, no, or open (with the probes that would answer it).
+
+A condition is a function from a Case to an Answer; `all_of` and `any_of` combine them. The table in rules.py
+is written in these words.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..records import Arm, Record
+from . import evidence as ev
+from .evidence import Evidence, Need
+
+
+@dataclass(frozen=True)
+class Case:
+    """One arm whose outcome is to be explained, the record that shows it, and the evidence around it."""
+
+    evidence: Evidence
+    record: Record
+
+    @property
+    def arm(self) -> Arm:
+        return self.record.arm
+
+
+@dataclass(frozen=True)
+class Answer:
+    """yes with the companion records it rests on; no, with a note where that is worth saying; open with its needs."""
+
+    value: str
+    records: tuple[Record, ...] = ()
+    needs: tuple[Need, ...] = ()
+    note: str = ""
+
+
+YES, NO = Answer("yes"), Answer("no")
+Condition = Callable[[Case], Answer]
+
+
+def seen(test: Callable[[Record], bool]) -> Condition:
+    """A condition that the failing record answers by itself."""
+    return lambda case: YES if test(case.record) else NO
+
+
+def all_of(*conditions: Condition) -> Condition:
+    """yes if all are; no at the first no; what comes after an open one is not asked."""
+
+    def together(case: Case) -> Answer:
+        records: tuple[Record, ...] = ()
+        for condition in conditions:
+            answer = condition(case)
+            if answer.value != "yes":
+                return answer
+            records += answer.records
+        return Answer("yes", records)
+
+    return together
+
+
+def any_of(*conditions: Condition) -> Condition:
+    """The first yes; else open if one is open; else no with the notes."""
+
+    def together(case: Case) -> Answer:
+        answers = [condition(case) for condition in conditions]
+        for value in ("yes", "open"):
+            for answer in answers:
+                if answer.value == value:
+                    return answer
+        return Answer("no", note="; ".join(a.note for a in answers if a.note))
+
+    return together
+
+
+def beside(change: Callable[[Arm], Arm], test: Callable[[Case, Record], bool], why: str, note: str = "") -> Condition:
+    """A condition on another arm: `change` makes it from the failing one, `test` is asked of what it showed.
+
+    Open while that arm has no conclusive record, or records that disagree. `note` is kept when the answer is no.
+    """
+
+    def look(case: Case) -> Answer:
+        arm = change(case.arm)
+        found = case.evidence.companion(arm)
+        if not found:
+            return Answer("open", needs=(Need("arm", arm, why),))
+        if len(found) > 1:
+            return Answer("open", note=f"records of {arm.label()} disagree")
+        return Answer("yes", (found[0],)) if test(case, found[0]) else Answer("no", (found[0],), note=note)
+
+    return look
+
+
+def passes(change: Callable[[Arm], Arm], why: str, note: str = "") -> Condition:
+    return beside(change, lambda case, r: r.status == "pass", why, note)
+
+
+def same_failure(case: Case, other: Record) -> bool:
+    """The other arm ends as this one does: same status, same root."""
+    return ev.outcome(other) == ev.outcome(case.record)
+
+
+def subjects_own(case: Case) -> Answer:
+    """Principle 5: a failure that needs cold or compiled is the kernel's only if the twin passes the same arm.
+
+    It does not need them if the plain arm (warm, uncompiled) fails in the same way.
+    """
+    if not ev.cold(case.arm) and not ev.compiled(case.arm):
+        return YES
+    without = beside(ev.plain, same_failure, "does the failure need a cold or compiled step at all?")(case)
+    if without.value != "no":
+        return without
+    note = "the twin does not pass the same arm, so the failure is not the kernel's alone"
+    with_twin = passes(ev.twin, "does the same step with torch ops instead of the kernels pass?", note)(case)
+    return Answer(with_twin.value, without.records + with_twin.records, with_twin.needs, with_twin.note)
+
+
+def gone_without_settings(case: Case) -> Answer:
+    """The arm passes in a process without the allocator, debug and profiler settings, read back there."""
+    names = tuple(sorted(ev.suspects(case.record)))
+    arm = case.arm.changed(env={k: v for k, v in case.arm.env.items() if k not in names})
+    found = [
+        r for r in case.evidence.of(arm, roles=("scrubbed",))
+        if r.status in ev.CONCLUSIVE and not any(ev.suspects(r).values())
+    ]  # fmt: skip
+    why = f"does it pass without {', '.join(names) or 'any setting'}?"
+    if not found:
+        return Answer("open", needs=(Need("scrubbed", arm, why, scrub=names),))
+    if len({ev.outcome(r) for r in found}) > 1:
+        return Answer("open", note="scrubbed records disagree")
+    return Answer("yes" if found[0].status == "pass" else "no", (found[0],))
+
+
+def gone_without_env(case: Case) -> Answer:
+    """The arm passes without the variables that it sets itself (TORCHINDUCTOR_CUDAGRAPHS is a matter of compiling)."""
+    kept = {k: v for k, v in case.arm.env.items() if k == "TORCHINDUCTOR_CUDAGRAPHS"}
+    if kept == case.arm.env:
+        return NO
+    return passes(lambda arm: arm.changed(env=kept), "does it pass without the variables that the arm sets?")(case)
+
+
+THREAD_TRIES = 5
+
+
+def other_threads(case: Case) -> Answer:
+    """The thread test: 901 in global mode, and thread_local passes 5 of 5, captures held open while threads run."""
+    if case.arm.capture != "global":
+        return NO
+    if not case.record.effective.get("threads"):
+        return Answer("open", note="a lone 901, but no thread besides the main one was seen in the probe")
+    records: tuple[Record, ...] = ()
+    for mode, wanted in (("global", ev.lone_901), ("thread_local", lambda r: r.status == "pass")):
+        arm = case.arm.changed(capture=mode)
+        tried = [
+            r for r in case.evidence.of(arm, roles=("repeat",))
+            if r.status in ev.CONCLUSIVE and r.effective.get("threads")
+        ]  # fmt: skip
+        missing = THREAD_TRIES - len(tried)
+        if missing > 0:
+            why = f"thread test: {mode} capture held open, {THREAD_TRIES} times"
+            return Answer("open", needs=tuple(Need("repeat", arm, why, repeat=i) for i in range(1, THREAD_TRIES + 1)))
+        good = any(map(wanted, tried)) if mode == "global" else all(map(wanted, tried))
+        if not good:
+            return Answer("no", note=f"thread test: {mode} did not tell ({len(tried)} tries)")
+        records += tuple(tried)
+    return Answer("yes", records)
+
+
+def reference_agrees(case: Case) -> Answer:
+    """Something agrees with the reference: a later call of this record, or else the twin in the plain arm."""
+    if any(check.ok for check in case.record.checks):
+        return YES
+    note = "the reference is wrong in every arm that was tried, the twin's too"
+    arm = lambda a: ev.twin(ev.plain(a).changed(capture="none"))  # noqa: E731
+    return passes(arm, "does anything agree with the reference?", note)(case)
+
+
+def recorded(what: str, test: Callable[[Record], object], wanted: Callable[[object], bool]) -> Condition:
+    """A reading that the probe's driver may not have taken: open, by name, where it is missing."""
+
+    def look(case: Case) -> Answer:
+        value = test(case.record)
+        if value is None:
+            return Answer("open", note=f"not recorded: {what}")
+        return YES if wanted(value) else NO
+
+    return look
+
+
+def not_yet(what: str) -> Condition:
+    """Evidence that no probe records so far: open, by name."""
+    return lambda case: Answer("open", note=f"not recorded: {what}")

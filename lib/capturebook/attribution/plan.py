@@ -1,0 +1,109 @@
+"""What to probe next: the judge's open points as probes, until nothing is open and the fix was run.
+
+Called again and again: `while probes := next_probes(info, hypothesis, records): run them`. A probe that was recorded,
+however it ended, is not asked for twice.
+"""
+
+from ..probes.probe import Probe
+from ..records import Arm, Record, Subject
+from . import controls as control_rules
+from .decision import Decision
+from .evidence import Need
+from .fixes import baseline, fix_arms, fix_records, timed
+
+TIMING_SAMPLES = 30
+
+
+def controls(params) -> list[Probe]:
+    """The controls of every run, as probes. `params` is a Params or its dict."""
+    given = params if isinstance(params, dict) else params.model_dump()
+    needs = [
+        Need("control", control_rules.CONTROL_ARM, why, control=name)
+        for name, (_, _, why) in control_rules.EXPECTED.items()
+    ]
+    return [_probe(need, given, None) for need in needs]
+
+
+def next_probes(info: dict, records: list[Record]) -> list[Probe]:
+    """Probes that the verdict of a run still needs, most telling first; empty when it is decided or nothing helps.
+
+    `info` is run.json's dict (nonce, question, parameters). The first call gives the controls and the question's arm,
+    with and without witnesses; later ones what the first open rule needs, then the fix, then times of both.
+    """
+    decision = Decision(info, records)
+    needs = [*decision.controls.needs, *decision.finding.needs]
+    if not needs:
+        needs = _beyond(decision)
+    recorded = {record.probe for record in decision.evidence.records}
+    subject = _subject_of(decision)
+    probes = {p.id: p for p in (_probe(need, info["parameters"], subject) for need in needs)}
+    return [p for name, p in probes.items() if name not in recorded]
+
+
+def _beyond(decision: Decision) -> list[Need]:
+    """What a decided verdict is worth beyond its owner: hazard of the default question, fix, gain."""
+    needs = []
+    asked = decision.question
+    if (
+        asked.follow_compiled
+        and decision.first is None
+        and decision.finding.owner in ("kernel", "stack", "environment")
+    ):
+        needs.append(Need("arm", asked.arm.changed(compile="default"), "the compiled arm, as a hazard"))
+    if decision.finding.cls and not fix_records(decision):
+        needs += [Need("fix", arm, "is it cured?") for arm in fix_arms(decision)]
+    passed = [r for r in fix_records(decision) if r.status == "pass"]
+    other = baseline(decision)
+    if passed and other is not None:
+        for arm in (passed[0].arm, other):
+            if not timed(decision, arm):
+                needs.append(Need("repeat", arm, "what does the fix gain?", samples=TIMING_SAMPLES))
+    return needs
+
+
+def subject(parameters: dict) -> Subject:
+    """The subject that a run's parameters name; the built-in step also takes `heads`."""
+    options = dict(parameters["options"])
+    if parameters["subject"].startswith("capturebook.subjects.sparse_mla:"):
+        options.setdefault("heads", parameters["heads"])
+    return Subject(target=parameters["subject"], options=options)
+
+
+def _subject_of(decision: Decision) -> Subject | None:
+    """The subject of the run's own records, so that a plan made later asks about the very same thing."""
+    return next((r.subject for r in decision.evidence.records if r.role == "arm" and r.subject), None)
+
+
+def _probe(need: Need, parameters: dict, known: Subject | None) -> Probe:
+    if need.control:
+        about = Subject(target=f"{control_rules.MODULE}:{need.control}")
+    else:
+        about = known or subject(parameters)
+    env = {k: v for k, v in parameters["env"].items() if k not in need.scrub}
+    return Probe(
+        kind="step",
+        subject=about,
+        arm=need.arm,
+        seed=parameters["seed"],
+        role=need.role,
+        watched=need.watched,
+        args={"samples": need.samples} if need.samples else {},
+        # An empty value asks the server to start without the variable at all.
+        env={**env, **dict.fromkeys(need.scrub, "")},
+        preload=() if need.control else tuple(parameters["preload"]),
+        exclusive=need.samples > 0,
+        deadline=parameters["deadline"],
+        label=_label(need),
+        repeat=need.repeat,
+    )
+
+
+def _label(need: Need) -> str:
+    if need.control:
+        return f"control {need.control}"
+    return f"{need.arm.label()} ({need.why})"
+
+
+def arm_probe(arm: Arm, parameters: dict, role: str = "arm", watched: bool = True, label: str = "") -> Probe:
+    """The probe of one planned arm, the same as `next_probes` would ask for, so that neither repeats the other."""
+    return _probe(Need(role, arm, label or "planned", watched=watched), parameters, None)
