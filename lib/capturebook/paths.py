@@ -18,8 +18,8 @@ def repository() -> Path:
 
 
 def resolve(path: str | os.PathLike) -> Path:
-    """An absolute path; a relative one is taken from the repository's root."""
-    return repository() / path
+    """An absolute path; a relative one is taken from the repository's root, `~` is the user's home."""
+    return repository() / Path(path).expanduser()
 
 
 def shown(path: str | os.PathLike) -> str:

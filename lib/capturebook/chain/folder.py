@@ -29,6 +29,11 @@ def stamp() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+def earlier(stamp_a: str, stamp_b: str) -> bool:
+    """Whether one stamp is before another."""
+    return datetime.fromisoformat(stamp_a) < datetime.fromisoformat(stamp_b)
+
+
 def fresh_name(preset: str) -> str:
     """A run's folder name: the preset and the UTC second it began."""
     return f"{Path(preset).stem or 'run'}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"

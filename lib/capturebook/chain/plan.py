@@ -1,21 +1,39 @@
-"""What a run asks and what it plans, from its parameters: the hypothesis, the question, the arms, the controls."""
+"""What a run asks, what it plans, what it still has to run, and what it found: attribution's functions on a run folder."""
 
-from ..attribution.hypotheses import load_hypothesis
-from ..records import Question
+from ..attribution import Verdict, judge, load_hypothesis
+from ..attribution import plan as attribution_plan
+from ..records import Question, Record
+from .folder import DECIDED, RunFolder, earlier
 
 
 def ask(params) -> tuple[dict, Question, list[dict]]:
-    """Hypothesis (as hypothesis.json holds it), question and planned arms of a run with these parameters.
+    """Hypothesis (as hypothesis.json holds it), question, and planned arms [{id, arm}] of a run with these parameters.
 
-    Raises ValueError, one line, for a hypothesis that cannot be read.
+    Raises ValueError, one line, for a hypothesis that cannot be read or a question that has no arm.
     """
     hypothesis = load_hypothesis(params.hypothesis)
     planned = [{"id": name, "arm": arm.model_dump()} for name, arm in hypothesis.probes(params)]
     return hypothesis.model_dump(), hypothesis.asks(params), planned
 
 
-def controls(params) -> list:
-    """The controls that every run needs, as probes."""
-    from ..attribution import plan
+def standing(run: RunFolder) -> list[Record]:
+    """Records that need not be made again: decided ones, and whatever this start or resume has recorded itself."""
+    since = run.invocation["started"]
 
-    return plan.controls(params)
+    def stands(record: Record) -> bool:
+        decided = record.status in DECIDED and record.role != "control" and record.kind != "notebook"
+        return decided or not earlier(record.started, since)
+
+    return [record for record in run.records()[0] if stands(record)]
+
+
+def pursue(run: RunFolder, pool, say) -> None:
+    """Run what the verdict still needs, until nothing is open or nothing more can help."""
+    while probes := attribution_plan.next_probes(run.info, standing(run)):
+        say(f"{len(probes)} probes for the verdict: {'; '.join(dict.fromkeys(p.name for p in probes))[:160]}")
+        pool.run(probes)
+
+
+def verdict(run: RunFolder) -> Verdict:
+    """The verdict from the run's files as they are now."""
+    return judge(run.info, run.hypothesis(), run.records()[0])

@@ -3,11 +3,12 @@
 import os
 import sys
 import time
-from datetime import datetime
 from pathlib import Path
 
 from .. import params as parameters
 from .. import paths
+from ..attribution import Verdict
+from ..attribution import plan as attribution_plan
 from ..records import Record, latest
 from . import plan, progress
 from .folder import NONCE, PYTHON, RUN, RunFolder, fresh_name, notebook_probe, stamp
@@ -30,8 +31,7 @@ def start(notebook: str, names: dict) -> "Session":
         _current = None
     unknown = parameters.unknown_names(names)
     if unknown:
-        allowed = ", ".join(parameters.Params.model_fields)
-        raise parameters.ParameterError(f"{unknown[0]}: nobody declared this parameter; allowed: {allowed}")
+        raise parameters.ParameterError("\n".join(map(parameters.unknown, unknown)))
     given = {name: names[name] for name in parameters.Params.model_fields if name in names}
     _current = Session(notebook, parameters.validate(given))
     return _current
@@ -82,13 +82,16 @@ class Session:
         if self._pool is None:
             from ..probes import ProbePool
 
-            self._pool = ProbePool(self.run, on_event=self._event).__enter__()
+            self._pool = ProbePool(self.run, self.params.parallel, on_event=self.say).__enter__()
         return self._pool
 
     def outcomes(self, probes: list) -> list[Record]:
-        """The records of `probes`, in their order; runs only those not yet decided in this run."""
-        decided = self.run.decided()
-        missing = [probe for probe in probes if probe.id not in decided]
+        """The records of `probes`, in their order; runs those not yet decided in this run.
+
+        Controls are run once for each start or resume, by the first notebook that asks.
+        """
+        done = latest(plan.standing(self.run))
+        missing = [probe for probe in probes if probe.id not in done]
         if len(missing) < len(probes):
             self.say(f"{len(probes) - len(missing)} of {len(probes)} probes are already recorded in this run")
         if missing:
@@ -97,15 +100,19 @@ class Session:
         return [by_id[probe.id] for probe in probes]
 
     def controls(self) -> list[Record]:
-        """The records of the controls: run by the first notebook of this start or resume that asks, then reused."""
-        probes = plan.controls(self.params)
-        since = self.run.invocation["started"]
-        fresh = {r.probe: r for r in self.run.records()[0] if r.role == "control" and not earlier(r.started, since)}
-        missing = [probe for probe in probes if probe.id not in fresh]
-        if missing:
-            self.pool().run(missing)
-            fresh = latest(self.run.records()[0])
-        return [fresh[probe.id] for probe in probes]
+        """The records of this run's controls."""
+        return self.outcomes(attribution_plan.controls(self.params))
+
+    def pursue(self) -> Verdict:
+        """Run whatever the verdict still needs (repeats, scrubbed arms, the fix and its gain); the verdict then."""
+        plan.pursue(self.run, self.pool(), self.say)
+        return plan.verdict(self.run)
+
+    def verdict(self) -> Verdict:
+        """The verdict from the records so far, also written to verdict.json."""
+        found = plan.verdict(self.run)
+        self.run.write_json("verdict.json", found.to_json())
+        return found
 
     def conclude(self, status: str, text: str) -> Record:
         """End the notebook: its own record, appended last. The chain believes this record, and only it.
@@ -128,9 +135,6 @@ class Session:
         if self._pool is not None:
             pool, self._pool = self._pool, None
             pool.__exit__(None, None, None)
-
-    def _event(self, text: str) -> None:
-        self.say(text)
 
     def _record(self, status: str, reason: str, conclusion: str) -> Record:
         record = Record(
@@ -160,8 +164,3 @@ def shown_python(executable: str) -> str:
     path = Path(executable)
     root = paths.repository()
     return str(path.relative_to(root)) if path.is_relative_to(root) else "/".join(path.parts[-3:])
-
-
-def earlier(stamp_a: str, stamp_b: str) -> bool:
-    """Whether one record stamp is before another."""
-    return datetime.fromisoformat(stamp_a) < datetime.fromisoformat(stamp_b)

@@ -2,6 +2,7 @@
 
 import traceback
 
+from .. import paths
 from ..records import Frame, Link
 from ..records.cuda_errors import code_of, name_of
 from .scrub import PACKAGE, relative, scrub
@@ -71,11 +72,11 @@ def tag_of(filename: str, subject_folders: tuple[str, ...]) -> str:
 def subject_folders(target: str) -> tuple[str, ...]:
     """Files and folders that count as the subject's own code for a target."""
     import importlib.util
-    import os
 
     where = target.rpartition(":")[0]
     if where.endswith(".py"):
-        return (os.path.abspath(where), os.path.dirname(os.path.abspath(where)))
+        path = paths.resolve(where)
+        return (str(path), str(path.parent))
     if where.startswith("capturebook."):
         return (str(PACKAGE / "subjects"), str(PACKAGE / "kernels"))
     spec = importlib.util.find_spec(where.partition(".")[0])

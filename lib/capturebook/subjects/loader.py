@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from .. import paths
 from ..records import SUBJECT_FACTORS, Arm, Subject
 from .step import Step
 
@@ -35,7 +36,7 @@ def load(target: str):
     """Import the target and return its build function. Import errors pass through as they are."""
     where, _, name = target.rpartition(":")
     if where.endswith(".py"):
-        path = Path(where)
+        path = paths.resolve(where)
         if str(path.parent) not in sys.path:
             sys.path.insert(0, str(path.parent))
         spec = importlib.util.spec_from_file_location(path.stem, path)
