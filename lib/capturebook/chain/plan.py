@@ -1,4 +1,4 @@
-"""What a run asks, what it plans, what it still has to run, and what it found: attribution's functions on a run folder."""
+"""What a run asks, plans, still has to run, and found: attribution's functions on a run folder."""
 
 from ..attribution import Verdict, judge, load_hypothesis
 from ..attribution import plan as attribution_plan

@@ -1,0 +1,81 @@
+"""The command line. Results asked for with --json go to stdout, all else to stderr.
+
+Exit status: 0 complete, whatever the verdict; 2 bad input, nothing started; 3 something that could run here did not, or a
+control misbehaved (probe: not run); 4 --expect not met; 130 and 143 stopped by Ctrl-C and SIGTERM.
+"""
+
+import argparse
+import sys
+
+from . import build, look, probe, run
+from .common import BAD_INPUT, INCOMPLETE, InputError
+
+OWNERS = ("none", "kernel", "stack", "environment", "not_run", "undetermined")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns its exit status. Bad input is one line for each mistake, on stderr."""
+    args = parser().parse_args(argv)
+    try:
+        return args.command(args)
+    except InputError as exc:
+        print(f"capturebook {args.name}: {exc}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print(f"capturebook {args.name}: stopped by Ctrl-C", file=sys.stderr)
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="capturebook",
+        description="Does a GPU kernel or decode step survive CUDA graph capture, torch.compile, and both together?",
+        epilog=f"exit status: 0 complete, 2 bad input, {INCOMPLETE} incomplete, 4 --expect not met, 130/143 stopped",
+    )
+    commands = top.add_subparsers(dest="name", metavar="COMMAND", required=True)
+
+    def add(name: str, command, help: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=help, description=help)
+        added.set_defaults(command=command)
+        return added
+
+    p = add("run", run.run, "run the notebooks, from hypothesis to verdict and report")
+    p.add_argument("preset", nargs="?", metavar="PRESET", help="a name in params/ or a YAML file; else doctor chooses")
+    p.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter; JSON unless it is text"
+    )
+    p.add_argument("--only", default="", metavar="NN,NN", help="numbers of the notebooks to run, e.g. 00,02,03,05")
+    p.add_argument("--run-dir", metavar="RUN", help="run folder to make or to resume")
+    p.add_argument("--expect", choices=OWNERS, metavar="OWNER", help=f"exit 4 unless it is: {', '.join(OWNERS)}")
+
+    p = add("probe", probe.probe, "probe one step: controls, the question's arms, a verdict")
+    p.add_argument("target", metavar="TARGET", help="pkg.mod:build or file.py:build")
+    p.add_argument("--option", action="append", default=[], metavar="NAME=JSON", help="a keyword for build")
+    p.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="set before the process starts")
+    p.add_argument("--preload", action="append", default=[], metavar="MODULE", help="imported before the target")
+    p.add_argument("--question", default="", metavar="FACTOR=VALUE,...", help="the arm asked about")
+    p.add_argument("--deadline", type=float, default=60.0, metavar="S", help="seconds a process may take")
+    p.add_argument("--arm-only", action="store_true", help="run the asked arm once, without controls or verdict")
+    p.add_argument("--run-dir", metavar="RUN", help="run folder to make or to resume")
+    p.add_argument("--json", action="store_true", help="the verdict (with --arm-only: the record) on stdout")
+
+    p = add("verdict", look.verdict, "compute a run's verdict from its records")
+    p.add_argument("run", metavar="RUN", help="run folder")
+    p.add_argument("--json", action="store_true", help="on stdout")
+
+    p = add("report", look.report, "write a run's report.html and its notebooks as pages")
+    p.add_argument("run", metavar="RUN", help="run folder")
+
+    p = add("build", build.build, "cross-compile the kernels for GPUs that need not be here")
+    p.add_argument("--targets", default="", metavar="NN,NN", help="e.g. sm_90,sm_120; else the parameters' default")
+    p.add_argument("--all", action="store_true", help="every autotune configuration, not only pinned and first")
+    p.add_argument("--deadline", type=float, default=180.0, metavar="S", help="seconds a compilation may take")
+    p.add_argument("--json", action="store_true", help="rows on stdout")
+
+    p = add("params", look.params, "list the parameters")
+    p.add_argument("--write", action="store_true", help="write the parameters cell into the notebooks")
+    p.add_argument("--json", action="store_true", help="on stdout")
+
+    p = add("doctor", look.doctor, "say which preset suits this machine, and what it cannot run")
+    p.add_argument("--json", action="store_true", help="on stdout")
+    return top

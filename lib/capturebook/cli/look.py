@@ -1,0 +1,58 @@
+"""`capturebook verdict`, `report`, `params` and `doctor`: they read, and start no probe."""
+
+from .. import doctor as machine
+from .. import params as parameters
+from .. import paths, provenance
+from ..chain import plan
+from .common import COMPLETE, InputError, emit, opened, say
+
+
+def verdict(args) -> int:
+    """The verdict of a run folder, from run.json, hypothesis.json and records.jsonl alone; nothing is written."""
+    run = opened(args.run)
+    found, torn = plan.verdict(run), run.records()[1]
+    if args.json:
+        emit(found.to_json())
+    else:
+        say(found.sentence)
+    say(*(f"note: {line}" for line in torn))
+    return COMPLETE
+
+
+def report(args) -> int:
+    """report.html and the notebooks' pages of a run folder."""
+    from ..report import html, rendered
+
+    run = opened(args.run)
+    try:
+        rendered.render_notebooks(run.path)
+        say(f"report: {paths.shown(html.build(run.path))}")
+    except (ValueError, FileNotFoundError) as exc:
+        raise InputError(exc) from None
+    return COMPLETE
+
+
+def params(args) -> int:
+    """Every parameter: name, type, default, unit, allowed, help."""
+    if args.write:
+        changed = parameters.write_cells(paths.repository() / "notebooks")
+        say(*(f"wrote the parameters cell of {paths.shown(path)}" for path in changed))
+    if args.json:
+        emit(parameters.describe())
+    elif not args.write:
+        for row in parameters.describe():
+            unit = f" {row['unit']}" if row["unit"] else ""
+            say(f"{row['name']} = {row['default']!r}{unit}", f"    {row['help']}; allowed: {row['allowed']}")
+    return COMPLETE
+
+
+def doctor(args) -> int:
+    """Which preset suits this machine, why, and what it cannot run."""
+    facts = provenance.collect()
+    if args.json:
+        preset, why = machine.choose_preset(facts)
+        found = {"preset": preset, "why": why, "cannot": machine.cannot(facts), "notes": machine.notes(facts)}
+        emit({**found, "provenance": facts})
+    else:
+        say(*machine.report(facts))
+    return COMPLETE

@@ -1,0 +1,85 @@
+"""`capturebook probe`: one step, its controls and the arms that its question needs, in a small run of their own."""
+
+import json
+from pathlib import Path
+
+from .. import paths
+from ..attribution import plan as attribution_plan
+from ..chain import plan
+from ..chain.folder import RunFolder, fresh_name
+from ..params import validate
+from ..probes import ProbePool
+from .common import COMPLETE, INCOMPLETE, InputError, emit, say, where
+from .target import locate
+
+HYPOTHESIS = "own_kernel"
+"""Without a --question it asks the default one: captured, and if that passes, compiled too."""
+
+
+def probe(args) -> int:
+    """Probe, judge, print. Raises InputError before anything is started."""
+    try:
+        params = _parameters(args)
+        hypothesis, question, planned = plan.ask(params)
+        path = paths.resolve(args.run_dir or Path("outputs") / fresh_name("probe"))
+        if (path / "run.json").exists():
+            run = RunFolder.resume(path, params, hypothesis, question)
+        else:
+            run = RunFolder.create(path, params, hypothesis, question, planned)
+    except (ValueError, FileNotFoundError) as exc:
+        raise InputError(exc) from None
+    say(f"run folder: {where(run)}")
+    try:
+        return _alone(run, question, args.json) if args.arm_only else _decide(run, args.json)
+    finally:
+        run.close()
+
+
+def _parameters(args):
+    return validate(
+        {
+            "preset": "probe",
+            "hypothesis": HYPOTHESIS,
+            "subject": locate(args.target, Path.cwd()),
+            "question": args.question,
+            "options": dict(_pair("--option", text, json.loads) for text in args.option),
+            "env": dict(_pair("--env", text, str) for text in args.env),
+            "preload": args.preload,
+            "deadline": args.deadline,
+        }
+    )
+
+
+def _pair(flag: str, text: str, read) -> tuple:
+    name, equals, value = text.partition("=")
+    try:
+        if equals and name:
+            return name, read(value)
+    except ValueError:
+        raise InputError(f"{flag}: given {text!r}; allowed: NAME=JSON (text in quotes)") from None
+    raise InputError(f"{flag}: given {text!r}; allowed: NAME=VALUE")
+
+
+def _alone(run: RunFolder, question, as_json: bool) -> int:
+    """The asked arm once; its record is the result."""
+    with ProbePool(run, on_event=say) as pool:
+        (record,) = pool.run([attribution_plan.arm_probe(question.arm, run.info["parameters"])])
+    run.finish()
+    if as_json:
+        emit(record.model_dump())
+    root = f": {record.root.type}: {record.root.text}" if record.root else f": {record.reason}" if record.reason else ""
+    say(f"{record.status} at {record.stage}{root}", f"log: {where(run)}/{record.log}" if record.log else "no log")
+    return INCOMPLETE if record.status in ("not_run", "skipped") else COMPLETE
+
+
+def _decide(run: RunFolder, as_json: bool) -> int:
+    """Controls and arms until the verdict is closed, or nothing more can help."""
+    with ProbePool(run, on_event=say) as pool:
+        plan.pursue(run, pool, say)
+    run.finish()
+    verdict = plan.verdict(run)
+    run.write_json("verdict.json", verdict.to_json())
+    if as_json:
+        emit({**verdict.to_json(), "run": where(run)})
+    say(verdict.sentence)
+    return INCOMPLETE if verdict.owner == "not_run" else COMPLETE

@@ -1,0 +1,117 @@
+"""`capturebook run`: the notebooks in order, then verdict and report."""
+
+import contextlib
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from .. import doctor, paths, provenance
+from ..chain import plan
+from ..chain.folder import RunFolder, fresh_name
+from ..chain.runner import Chain
+from ..params import apply_sets, load_preset, validate
+from ..probes import servers
+from .common import COMPLETE, INCOMPLETE, UNEXPECTED, InputError, incomplete, say, where
+from .target import locate
+
+WITHOUT_PROBES = ("00", "05")
+"""Notebooks that run no probe: for these alone no probe server is started."""
+
+
+def run(args) -> int:
+    """From parameters to exit status. Raises InputError before anything is started."""
+    facts = provenance.collect()
+    try:
+        params, why = _parameters(args, facts)
+        notebooks = choose(args.only)
+        held = _hold(args, params, facts)
+    except (ValueError, FileNotFoundError) as exc:
+        raise InputError(exc) from None
+    say(why, *(f"cannot run here: {line}" for line in doctor.cannot(facts)), f"run folder: {where(held)}")
+    chain = Chain(held, {**params.model_dump(), "run_dir": where(held)})
+    try:
+        with _server(held, notebooks) as chain.env:
+            chain.run(notebooks)
+        if chain.stop.signum is not None:
+            held.finish(stopped=chain.stop.name)
+            say(f"stopped by {chain.stop.name}; go on with: capturebook run --run-dir {where(held)}")
+            return 128 + chain.stop.signum
+        return _end(held, args.expect)
+    finally:
+        held.close()
+
+
+def _parameters(args, facts: dict) -> tuple:
+    """Validated parameters, and a line on where they come from."""
+    again = not args.preset and args.run_dir and (paths.resolve(args.run_dir) / "run.json").exists()
+    if again:
+        values, why = RunFolder.open(args.run_dir).info["parameters"], "parameters: as recorded in the run"
+    else:
+        name, why = (args.preset, "as asked") if args.preset else doctor.choose_preset(facts)
+        values, why = load_preset(name), f"preset {name}: {why}"
+    params = validate(apply_sets(values, args.set))
+    return params.model_copy(update={"subject": locate(params.subject, Path.cwd())}), why
+
+
+def _hold(args, params, facts: dict) -> RunFolder:
+    """The run folder, made or resumed."""
+    hypothesis, question, planned = plan.ask(params)
+    path = paths.resolve(args.run_dir or params.run_dir or Path("outputs") / fresh_name(params.preset))
+    if (path / "run.json").exists():
+        return RunFolder.resume(path, params, hypothesis, question, facts)
+    return RunFolder.create(path, params, hypothesis, question, planned, facts)
+
+
+def choose(only: str) -> list[Path]:
+    """The numbered notebooks, or those of them that `only` ("00,02") names. Raises ValueError, one line."""
+    folder = paths.repository() / "notebooks"
+    by_number = {path.name[:2]: path for path in sorted(folder.glob("[0-9][0-9]_*.ipynb"))}
+    if not by_number:
+        raise ValueError(f"notebooks: {paths.shown(folder)} holds no numbered notebook")
+    wanted = [part for part in re.split(r"[,\s]+", only) if part] or list(by_number)
+    for number in wanted:
+        if number not in by_number:
+            raise ValueError(f"--only: given {number!r}; allowed: {', '.join(by_number)}")
+    return [path for number, path in by_number.items() if number in wanted]
+
+
+@contextlib.contextmanager
+def _server(held: RunFolder, notebooks: list[Path]):
+    """One probe server for all notebooks, as variables for them: importing torch in each would cost more than the probes."""
+    if all(path.name[:2] in WITHOUT_PROBES for path in notebooks):
+        yield {}
+        return
+    server = servers.start_shared(held.path / "logs" / "probe-server.log")
+    try:
+        yield {servers.SHARED: server.path}
+    finally:
+        server.close()
+
+
+def _end(held: RunFolder, expected: str | None) -> int:
+    """Verdict, report, last lines, exit status."""
+    from ..report import html, rendered, run_data, summary
+
+    shutil.rmtree(held.path / ".caches", ignore_errors=True)
+    held.finish()
+    verdict = plan.verdict(held)
+    held.write_json("verdict.json", verdict.to_json())
+    rendered.render_notebooks(held.path)
+    report = html.build(held.path)
+    missing = incomplete(held)
+    data = run_data.RunData.open(held.path)
+    say("", *summary.opening(data))
+    if data.decided:
+        say(verdict.sentence)
+    elif sample := run_data.sample_run(held.path):
+        when = sample.info["started"][:10]
+        say(f"Recorded earlier, on a {sample.gpu}, {when}, not on this machine: {summary.headline(sample)}.")
+    say(*(f"incomplete: {line}" for line in missing))
+    status = INCOMPLETE if missing else COMPLETE
+    if expected and verdict.owner != expected:
+        say(f"expected owner {expected}, found {verdict.owner}")
+        status = status or UNEXPECTED
+    say(f"report: {paths.shown(report)}")
+    sys.stderr.flush()
+    return status

@@ -1,0 +1,85 @@
+"""A target as it was typed, from where it was typed, to what a run can record and any of its processes can load."""
+
+import ast
+import importlib.machinery
+import os
+import sys
+from pathlib import Path
+
+from .. import paths
+from ..subjects.loader import SubjectError, find
+from .common import InputError
+
+
+def locate(target: str, start: Path) -> str:
+    """The target with its file relative to the repository or the home folder; modules stay as they are.
+
+    Files are looked up in `start`, then in the repository; so are modules, before the usual places, and the folder that holds
+    one goes into this process's PYTHONPATH. Nothing is imported. Raises InputError, one line.
+    """
+    root = paths.repository()
+    try:
+        found = find(target, [start, root])
+    except SubjectError as exc:
+        raise InputError(exc) from None
+    where, _, name = found.rpartition(":")
+    if where.endswith(".py"):
+        _check_name(target, Path(where), name)
+        return f"{_portable(Path(where), root)}:{name}"
+    source = _module(target, where, [start, root])
+    if source is not None:
+        _check_name(target, source, name)
+    return target
+
+
+def _portable(path: Path, root: Path) -> str:
+    home = Path.home()
+    if path.is_relative_to(root):
+        return str(path.relative_to(root))
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+def _module(target: str, name: str, folders: list[Path]) -> Path | None:
+    """The source of a module, found without importing its parents; None for one that has no .py."""
+    places = [str(folder) for folder in folders] + sys.path
+    spec = None
+    for depth, part in enumerate(name.split("."), 1):
+        full = ".".join(name.split(".")[:depth])
+        spec = importlib.machinery.PathFinder.find_spec(full, places)
+        if spec is None:
+            raise InputError(f"subject: {target!r}: no module {full!r} in {folders[0]}, the repository or the packages")
+        if depth == 1:
+            _make_importable(spec, folders)
+        places = list(spec.submodule_search_locations or [])
+    return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
+
+
+def _make_importable(spec, folders: list[Path]) -> None:
+    """Child processes look where we looked."""
+    file = spec.origin or next(iter(spec.submodule_search_locations))
+    for folder in folders:
+        inside = Path(file).is_relative_to(folder) and not any(Path(file).is_relative_to(p) for p in sys.path if p)
+        if inside:
+            before = os.environ.get("PYTHONPATH", "")
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), before]))
+            sys.path.insert(0, str(folder))
+            return
+
+
+def _check_name(target: str, source: Path, name: str) -> None:
+    """That the file parses and binds `name` at its top level; one with a star import may bind anything."""
+    try:
+        tree = ast.parse(source.read_bytes())
+    except (SyntaxError, ValueError) as exc:
+        line = getattr(exc, "lineno", None) or 0
+        raise InputError(f"subject: {target!r}: line {line} does not parse: {exc.args[0]}") from None
+    bound = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            bound.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+    if name not in bound and "*" not in bound:
+        raise InputError(f"subject: {target!r}: the file defines no {name!r}")
