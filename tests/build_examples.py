@@ -34,22 +34,22 @@ def gather_dot(q, rows, indices, out, n, D: tl.constexpr, BLOCK_H: tl.constexpr,
     tl.store(out + h[:, None] * D + d[None, :], total.to(tl.bfloat16))
 
 
+def _example(name, kernel, args, kwargs, pinned=lambda sm: None):
+    return SimpleNamespace(name=name, kernel=kernel, args=args, kwargs=kwargs, pinned=pinned)
+
+
 def _add_one(aligned: bool = True):
     whole = torch.zeros(1032, dtype=torch.float32)
     x = whole[:1024] if aligned else whole[1:1025]
-    return SimpleNamespace(
-        name="add_one", kernel=add_one, args=(x, torch.zeros(1024), 1024), kwargs={"BLOCK": 1024}, pinned={}
-    )
+    return _example("add_one", add_one, (x, torch.zeros(1024), 1024), {"BLOCK": 1024})
 
 
 def _gather_dot(offset: int = 0, width: int = 64, heads: int = 64):
     q = torch.zeros(heads, width, dtype=torch.bfloat16)
     rows = torch.zeros(offset + 64 * width, dtype=torch.bfloat16)[offset:].view(64, width)
     args = (q, rows, torch.zeros(640, dtype=torch.int32), torch.empty_like(q), 640)
-    pinned = gather_dot.configs[1].all_kwargs()
-    return SimpleNamespace(
-        name="gather_dot", kernel=gather_dot, args=args, kwargs={"D": width, "BLOCK_H": heads}, pinned=pinned
-    )
+    kwargs = {"D": width, "BLOCK_H": heads}
+    return _example("gather_dot", gather_dot, args, kwargs, lambda sm: gather_dot.configs[1])
 
 
 def examples():
@@ -64,7 +64,7 @@ def unaligned_examples():
 class _Aborting:
     """An example whose arguments end the process as a failed assertion in the compiler does."""
 
-    name, kernel, kwargs, pinned = "aborting", add_one, {"BLOCK": 16}, {}
+    name, kernel, kwargs, pinned = "aborting", add_one, {"BLOCK": 16}, staticmethod(lambda sm: None)
 
     @property
     def args(self):
@@ -74,7 +74,7 @@ class _Aborting:
 def _broken():
     """BLOCK must be a power of two: the compiler raises."""
     x = torch.zeros(1024)
-    return SimpleNamespace(name="broken", kernel=add_one, args=(x, x, 1024), kwargs={"BLOCK": 100}, pinned={})
+    return _example("broken", add_one, (x, x, 1024), {"BLOCK": 100})
 
 
 def failing_examples():
@@ -86,8 +86,8 @@ tuned_add_one = triton.autotune([triton.Config({"BLOCK": n}) for n in (256, 512,
 
 def three_configs():
     x = torch.zeros(1024)
-    pinned = tuned_add_one.configs[2].all_kwargs()
-    return SimpleNamespace(name="tuned_add_one", kernel=tuned_add_one, args=(x, x, 1024), kwargs={}, pinned=pinned)
+    pinned = {80: tuned_add_one.configs[2], 120: triton.Config({"BLOCK": 128}, num_warps=2)}
+    return _example("tuned_add_one", tuned_add_one, (x, x, 1024), {}, pinned.get)
 
 
 def no_examples():

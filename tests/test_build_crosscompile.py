@@ -1,10 +1,12 @@
 """Cross-compilation without a GPU: specialisation, machine code, limits."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
-import build_examples
 import pytest
 import triton
+
+import build_examples
 from capturebook.measure import build_cache, crosscompile, limits, resources, sass
 from capturebook.measure.specialise import config_text, configs_of, specialise
 
@@ -12,17 +14,24 @@ from capturebook.measure.specialise import config_text, configs_of, specialise
 class Ctx:
     """The part of a probe's context that these jobs use."""
 
-    def __init__(self, **args):
-        self.args, self.stages = args, []
+    def __init__(self, target, options, **args):
+        self.probe = SimpleNamespace(subject=SimpleNamespace(target=target, options=options))
+        self.args, self.fields, self.stages = args, {}, []
 
     def stage(self, name):
         self.stages.append(name)
 
 
+def compilations(examples="build_examples:examples", targets=(90,)):
+    return crosscompile.plan(Ctx(examples, {}, targets=targets))["payload"]["compilations"]
+
+
 def row(kernel="gather_dot", index=1, target=90, examples="build_examples:examples", cache=""):
-    ctx = Ctx(examples=examples, kernel=kernel, index=index, target=target, cache=cache)
+    entry = next(e for e in compilations(examples, [target]) if (e["kernel"], e["index"]) == (kernel, index))
+    ctx = Ctx(examples, entry, cache=cache)
     result = crosscompile.run(ctx)
     assert result["status"] == "pass" and ctx.stages == ["build"]
+    assert entry.items() <= result["payload"].items() and ctx.fields["payload"] == entry
     return result["payload"]
 
 
@@ -75,11 +84,20 @@ def test_more_shared_memory_than_a_cta_may_have_does_not_fit():
 
 
 def test_plan_lists_configurations_and_marks_the_pinned_one():
-    plan = crosscompile.plan(Ctx(examples="build_examples:examples"))["payload"]["kernels"]
-    assert [k["kernel"] for k in plan] == ["add_one", "gather_dot"]
-    assert [c["pinned"] for c in plan[1]["configs"]] == [False, True]
-    assert plan[1]["configs"][0]["config"] == "BLOCK_N=32 num_warps=4 num_stages=3"
+    found = compilations(targets=(90,))
+    assert [(e["kernel"], e["index"], e["pinned"]) for e in found] == [
+        ("add_one", 0, False),
+        ("gather_dot", 0, False),
+        ("gather_dot", 1, True),
+    ]
+    assert found[1]["config"] == "BLOCK_N=32 num_warps=4 num_stages=3" and found[0]["config"] == "default"
     assert configs_of(build_examples.add_one) == [None] and config_text(None) == "default"
+
+
+def test_a_plan_that_no_longer_holds_is_refused():
+    entry = {**compilations()[0], "config": "BLOCK=1 num_warps=1"}
+    with pytest.raises(RuntimeError, match="configuration 0 was 'BLOCK=1 num_warps=1', is 'default' now"):
+        crosscompile.run(Ctx("build_examples:examples", entry, cache=""))
 
 
 def test_a_row_is_kept_and_a_changed_call_is_another(tmp_path):
@@ -116,7 +134,7 @@ def test_a_forced_register_limit_spills_and_the_row_says_so():
     found = crosscompile.cached_row(example, config, 80, "")
     assert found["registers"] <= 64 and found["stack"] > 0 and found["spills"] > 0
     assert found["instructions"]["STL"] > 0 and found["instructions"]["LDL"] > 0
-    assert "maxnreg=64" in found["config"]
+    assert "maxnreg=64" in config_text(config)
 
 
 def test_opcodes_are_counted_at_instructions_only():

@@ -4,7 +4,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from capturebook.measure.build import BuildError, build_rows
+from capturebook.measure.rows import build_rows_of
 from capturebook.probes import ProbePool
 
 EXAMPLES = Path(__file__).with_name("build_examples.py")
@@ -13,7 +15,9 @@ EXAMPLES = Path(__file__).with_name("build_examples.py")
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory):
     records = []
-    run = SimpleNamespace(path=tmp_path_factory.mktemp("run"), name="test", nonce="f00d", append=records.append, records=records)
+    run = SimpleNamespace(
+        path=tmp_path_factory.mktemp("run"), name="test", nonce="f00d", append=records.append, records=records
+    )
     with ProbePool(run, on_event=lambda text: None) as pool:
         yield pool
 
@@ -26,6 +30,7 @@ def test_an_aborting_compiler_is_a_row_and_the_rest_goes_on(pool, tmp_path):
     assert broken["status"] == "fail" and "power of 2" in broken["reason"]
     assert good["status"] == "pass" and good["registers"] > 0 and good["reason"] == ""
     assert built.failed == [aborting, broken] and built.left == 0
+    assert build_rows_of(pool.run_folder.records) == built.rows  # the records alone say as much
     assert len(list((tmp_path / "cache").glob("*.json"))) == 1
 
 
@@ -34,15 +39,13 @@ def test_default_and_pinned_configurations_and_the_count_of_those_left(pool, tmp
     built = build_rows(pool, ["sm_80", "sm_120"], False, examples=where, cache=cache)
     assert [(row["config"].split()[0], row["target"], row["pinned"]) for row in built.rows] == [
         ("BLOCK=256", "sm_80", False),
-        ("BLOCK=256", "sm_120", False),
         ("BLOCK=1024", "sm_80", True),
-        ("BLOCK=1024", "sm_120", True),
+        ("BLOCK=256", "sm_120", False),
+        ("BLOCK=128", "sm_120", True),  # pinned outside autotune's list
     ]
-    assert built.left == 2 and not built.failed
+    assert built.left == 3 and not built.failed
     whole = build_rows(pool, ["sm_80", "sm_120"], True, examples=where, cache=cache)
-    assert [row["cached"] for row in whole.rows] == [True, True, False, False, True, True] and whole.left == 0
-    kinds = {record.kind for record in pool.run_folder.records}
-    assert kinds == {"build"}
+    assert [row["cached"] for row in whole.rows] == [True, False, True, True, False, False, True] and whole.left == 0
 
 
 def test_kernels_that_cannot_be_listed_are_one_clear_line(pool):

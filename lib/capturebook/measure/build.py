@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from ..probes import Probe
-from ..records import Record
+from ..records import Subject
 from . import build_cache
 from .crosscompile import SPARSE_MLA
 from .limits import parse_targets
+from .rows import row_of, why
 
 
 class BuildError(RuntimeError):
@@ -36,63 +37,36 @@ def build_rows(
     """Cross-compile every kernel of `examples` for `targets`, each compilation in a process of the pool.
 
     all_configs: every autotune configuration; else the pinned one and the default (the first), the others counted in
-    `left`. cache: a folder, "" for none, None for the user's cache folder. A row holds status and reason; with status
-    "pass" the figures of `crosscompile.compile_row` too. Raises BuildError, and ValueError for an unknown target.
+    `left`. cache: a folder, "" for none, None for the user's cache folder. Rows are those of `rows.row_of`.
+    Raises BuildError, and ValueError for an unknown target.
     """
     chosen = parse_targets(targets)
     folder = str(build_cache.default_folder()) if cache is None else cache
-    listing = pool.run(
-        [
-            Probe(
-                kind="build",
-                job="capturebook.measure.crosscompile:plan",
-                args={"examples": examples},
-                label="kernels to build",
-                deadline=deadline,
-            )
-        ]
-    )[0]
+    listing = pool.run([_probe("plan", examples, {}, {"targets": chosen}, "kernels to build", deadline)])[0]
     if listing.status != "pass":
-        raise BuildError(f"build: the kernels of {examples!r} could not be listed: {reason(listing)}")
-    probes, entries, total = [], [], 0
-    for kernel in listing.payload["kernels"]:
-        for entry in kernel["configs"]:
-            total += len(chosen)
-            if not (all_configs or entry["pinned"] or entry["index"] == 0):
-                continue
-            for sm in chosen:
-                args = {"examples": examples, "kernel": kernel["kernel"], "index": entry["index"], "target": sm}
-                probes.append(
-                    Probe(
-                        kind="build",
-                        job="capturebook.measure.crosscompile:run",
-                        args={**args, "cache": folder},
-                        label=f"{kernel['kernel']} {entry['config']} sm_{sm}",
-                        deadline=deadline,
-                    )
-                )
-                entries.append(
-                    {
-                        "target": f"sm_{sm}",
-                        "kernel": kernel["kernel"],
-                        "config": entry["config"],
-                        "pinned": entry["pinned"],
-                    }
-                )
-    records = pool.run(probes)
-    rows = [row_of(record, entry) for record, entry in zip(records, entries)]
-    return BuildResult(rows, total - len(rows))
+        raise BuildError(f"build: the kernels of {examples!r} could not be listed: {why(listing)}")
+    entries = listing.payload["compilations"]
+    wanted = [entry for entry in entries if all_configs or entry["pinned"] or entry["index"] == 0]
+    probes = [
+        _probe(
+            "run",
+            examples,
+            entry,
+            {"cache": folder},
+            f"{entry['kernel']} {entry['config']} {entry['target']}",
+            deadline,
+        )
+        for entry in wanted
+    ]
+    return BuildResult([row_of(record) for record in pool.run(probes)], len(entries) - len(wanted))
 
 
-def row_of(record: Record, entry: dict) -> dict:
-    """The row of one compilation: what was asked, how it ended, and the figures if it compiled."""
-    figures = record.payload if record.status == "pass" else {}
-    return {**entry, "status": record.status, "reason": reason(record), **figures}
-
-
-def reason(record: Record) -> str:
-    """Why a record did not pass, in one line: the parent's reason, else the first line of the root exception."""
-    if record.reason or not record.root:
-        return record.reason
-    text = record.root.text.strip().splitlines()
-    return f"{record.root.type}: {text[0]}" if text else record.root.type
+def _probe(job: str, examples: str, options: dict, args: dict, label: str, deadline: float) -> Probe:
+    return Probe(
+        kind="build",
+        subject=Subject(target=examples, options=options),
+        job=f"capturebook.measure.crosscompile:{job}",
+        args=args,
+        label=label,
+        deadline=deadline,
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from . import build_cache, resources, sass, triton_versions
-from .limits import TABLE
+from .limits import TABLE, parse_target
 from .occupancy import occupancy
 from .specialise import Specialisation, config_text, configs_of, specialise
 
@@ -16,30 +16,40 @@ SPARSE_MLA = "capturebook.kernels.sparse_mla.examples:examples"
 
 
 def plan(ctx) -> dict:
-    """Job: every kernel of args["examples"] with its configurations, as {"kernels": [...]} in the payload."""
-    kernels = [
+    """Job: the kernels of the subject's examples, as {"compilations": [...]}, one entry for each that can be compiled.
+
+    args: targets. An entry is what `run` takes as its subject's options.
+    """
+    found = [
         {
             "kernel": example.name,
-            "configs": [
-                {"index": index, "config": config_text(config), "pinned": pinned}
-                for index, (config, pinned) in enumerate(configurations(example))
-            ],
+            "target": TABLE[sm].name,
+            "index": index,
+            "config": config_text(config),
+            "pinned": pinned,
         }
-        for example in load_examples(ctx.args["examples"])
+        for example in load_examples(ctx.probe.subject.target)
+        for sm in ctx.args["targets"]
+        for index, (config, pinned) in enumerate(configurations(example, sm))
     ]
-    return {"status": "pass", "payload": {"kernels": kernels}}
+    return {"status": "pass", "payload": {"compilations": found}}
 
 
 def run(ctx) -> dict:
-    """Job: compile args {examples, kernel, index, target, cache} and return the row as payload.
+    """Job: compile one entry of `plan` (the subject's options) and return the figures as payload.
 
-    `pass` means that it compiled; whether a GPU can hold it is the row's `fits`. `cache` is a folder or "" for none.
+    The entry is in the record's subject, so a record says what was compiled even if the compiler aborts. `pass` means
+    that it compiled; whether a GPU can hold it is the payload's `fits`. args: cache, a folder or "" for none.
     """
     ctx.stage("build")
-    example = {e.name: e for e in load_examples(ctx.args["examples"])}[ctx.args["kernel"]]
-    config, pinned = configurations(example)[ctx.args["index"]]
-    row = cached_row(example, config, ctx.args["target"], ctx.args["cache"])
-    return {"status": "pass", "payload": {**row, "pinned": pinned}}
+    entry = ctx.probe.subject.options
+    ctx.fields["payload"] = dict(entry)
+    example = {e.name: e for e in load_examples(ctx.probe.subject.target)}[entry["kernel"]]
+    sm = parse_target(entry["target"])
+    config, _ = configurations(example, sm)[entry["index"]]
+    if config_text(config) != entry["config"]:
+        raise RuntimeError(f"configuration {entry['index']} was {entry['config']!r}, is {config_text(config)!r} now")
+    return {"status": "pass", "payload": {**entry, **cached_row(example, config, sm, ctx.args["cache"])}}
 
 
 def load_examples(where: str) -> list[Any]:
@@ -50,29 +60,33 @@ def load_examples(where: str) -> list[Any]:
     return list(examples) if isinstance(examples, (list, tuple)) else [examples]
 
 
-def configurations(example: Any) -> list[tuple[Any, bool]]:
-    """(autotune configuration, is it the pinned one) of an example, in the order in which Triton would try them."""
-    configs = configs_of(example.kernel)
-    return [(config, config is not None and config.all_kwargs() == example.pinned) for config in configs]
+def configurations(example: Any, sm: int) -> list[tuple[Any, bool]]:
+    """(configuration, is it the pinned one) of an example: autotune's, in its order, then a pinned one of its own."""
+    pinned = example.pinned(sm)
+    wanted = pinned.all_kwargs() if pinned else None
+    found = [(config, config is not None and config.all_kwargs() == wanted) for config in configs_of(example.kernel)]
+    if pinned and not any(is_pinned for _, is_pinned in found):
+        found.append((pinned, True))
+    return found
 
 
 def cached_row(example: Any, config: Any, sm: int, cache: str) -> dict:
-    """`compile_row`, or the same row from the cache folder; `cached` says which."""
+    """`compile_row` of an example in one configuration, or the same from the cache folder; `cached` says which."""
     import triton
 
     spec = specialise(example.kernel, example.args, example.kwargs, config, sm)
     if not cache:
-        return {**compile_row(example.name, spec, config, sm), "cached": False}
+        return {**compile_row(spec, sm), "cached": False}
     name = build_cache.key(spec.key(), str(sm), triton.__version__, triton_versions.ptxas_version(sm))
     kept = build_cache.read(Path(cache), name)
     if kept is not None:
-        return {**kept, "kernel": example.name, "cached": True}
-    row = compile_row(example.name, spec, config, sm)
+        return {**kept, "cached": True}
+    row = compile_row(spec, sm)
     build_cache.write(Path(cache), name, row)
     return {**row, "cached": False}
 
 
-def compile_row(name: str, spec: Specialisation, config: Any, sm: int) -> dict:
+def compile_row(spec: Specialisation, sm: int) -> dict:
     """Compile and read the machine code.
 
     registers per thread; spills and stack in bytes per thread (ptxas: spill stores plus loads, and the frame);
@@ -92,9 +106,6 @@ def compile_row(name: str, spec: Specialisation, config: Any, sm: int) -> dict:
     columns = getattr(metadata, "tmem_size", None) or 0
     held = occupancy(limits, usage.registers, metadata.shared, metadata.num_warps, columns)
     return {
-        "target": limits.name,
-        "kernel": name,
-        "config": config_text(config),
         "registers": usage.registers,
         "spills": usage.spills,
         "stack": usage.stack,

@@ -1,0 +1,83 @@
+"""Job: run a sparse-MLA kernel under Triton's interpreter on the CPU and compare it with the float64 reference.
+
+This shows that the kernel's indexing, masks and softmax are right, not that it compiles or how fast it is. All is fp32
+there (see kernels.sparse_mla.interpret). The probe's server starts with TRITON_INTERPRET=1, which Triton reads when
+a kernel is decorated.
+"""
+
+from ..probes import Probe
+
+ENVIRONMENT = {"TRITON_INTERPRET": "1"}
+TARGET = 90
+"""Whose pinned configuration is interpreted: its block sizes count here, its warps and stages do not."""
+
+
+def plan_interpret(kernels: list[str], seed: int = 0, deadline: float = 240.0) -> list[Probe]:
+    """Two probes for each kernel: several splits with the combine kernel after them, and one split without it."""
+    shapes = [
+        {"batch": 3, "heads": 16, "context": 640, "window": 128, "topk": 96, "kind": "random"},
+        {"batch": 1, "heads": 16, "context": 40, "window": 32, "topk": 16, "kind": "sink"},
+    ]
+    return [
+        Probe(
+            kind="interpret",
+            job="capturebook.measure.interpret:run",
+            args={"kernel": kernel, **shape},
+            seed=seed,
+            env=ENVIRONMENT,
+            label=f"{kernel} interpreted, batch {shape['batch']}",
+            deadline=deadline,
+        )
+        for kernel in kernels
+        for shape in shapes
+    ]
+
+
+def run(ctx) -> dict:
+    """Job: args kernel, batch, heads, context, window, topk, kind. `wrong` if out or lse differ from float64."""
+    import torch
+    import triton
+
+    from ..kernels.sparse_mla import decode_reference, launch, pinned, reference
+    from ..kernels.sparse_mla.inputs import make_inputs
+    from ..kernels.sparse_mla.interpret import interpret
+
+    ctx.stage("build")
+    shape = {name: value for name, value in ctx.args.items() if name != "kernel"}
+    kernel, batch, heads = ctx.args["kernel"], ctx.args["batch"], ctx.args["heads"]
+    config = pinned.pinned_config(kernel, TARGET, heads, batch)
+    inputs = make_inputs(ctx.seed, **shape, holes=0.2)
+    ctx.stage("verify")
+    out, lse = interpret(kernel, inputs.tensors(), inputs.scale, config)
+    want, want_lse = decode_reference(*inputs.args())
+    errors = {"out": reference.error(out, want), "lse": reference.lse_error(lse, want_lse)}
+    checks = [check(name, error, reference.TOLERANCE) for name, error in errors.items()]
+    payload = {
+        **ctx.args,
+        "config": str(config),
+        "splits": launch.split_count(kernel, batch, heads, shape["window"] + shape["topk"]),
+        "operands": "fp32",
+        "error": checks[0]["error"],
+        "lse_error": checks[1]["error"],
+        "tolerance": reference.TOLERANCE,
+        "triton": triton.__version__,
+        "torch": torch.__version__,
+    }
+    bad = ", ".join(f"{name} {error:.1e}" for name, error in errors.items() if not error <= reference.TOLERANCE)
+    if bad:
+        reason = f"{kernel} differs from float64: {bad}; allowed {reference.TOLERANCE:g}"
+        return {"status": "wrong", "reason": reason, "checks": checks, "payload": payload}
+    return {"status": "pass", "checks": checks, "payload": payload}
+
+
+def check(output: str, error: float, tolerance: float, call: str = "interpreted") -> dict:
+    """A record's check of one output; an error that is not finite becomes None, as records hold it."""
+    from ..records import finite
+
+    return {
+        "call": call,
+        "output": output,
+        "error": finite(error),
+        "tolerance": tolerance,
+        "ok": error <= tolerance,
+    }

@@ -1,0 +1,31 @@
+"""Tables from records: build rows and sweep points. Reads records alone, so any machine can make them from a run."""
+
+from ..records import Record
+
+
+def build_rows_of(records: list[Record]) -> list[dict]:
+    """The build rows of a run, compilers that died among them; the last record of each compilation."""
+    last = {record.probe: record for record in records if record.kind == "build" and "index" in _asked(record)}
+    return [row_of(record) for record in last.values()]
+
+
+def row_of(record: Record) -> dict:
+    """One compilation: target, kernel, config, pinned; status and reason; if it compiled, the figures.
+
+    The figures are those of `crosscompile.compile_row`: registers, spills, stack, shared, shared_limit, instructions,
+    occupancy, fits, triton, ptxas and what goes with them.
+    """
+    figures = record.payload if record.status == "pass" else {}
+    return {**_asked(record), "status": record.status, "reason": why(record), **figures}
+
+
+def _asked(record: Record) -> dict:
+    return record.subject.options if record.subject else {}
+
+
+def why(record: Record) -> str:
+    """Why a record did not pass, in one line: its reason, else the root exception's first line; "" if it did."""
+    if record.reason or not record.root:
+        return record.reason
+    text = record.root.text.strip().splitlines()
+    return f"{record.root.type}: {text[0]}" if text else record.root.type
