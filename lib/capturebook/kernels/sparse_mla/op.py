@@ -1,12 +1,17 @@
-"""`decode`: the sparse MLA decode step of DeepSeek-V4 as one torch operator, `capturebook::sparse_mla_decode`."""
+"""`decode`: sparse MLA decode of DeepSeek-V4 as one torch operator, `capturebook::sparse_mla_decode`."""
 
 import torch
 from torch import Tensor
+from torch.library import triton_op, wrap_triton
 
+from .combine import combine_kernel
+from .launch import HEAD_DIM, run
+from .mma import mma_kernel
+from .pinned import tuning_of
+from .simt import simt_kernel
 from .twin import decode_twin
 
 KERNELS = ("mma", "simt")
-HEAD_DIM = 512
 
 
 def decode(
@@ -21,14 +26,45 @@ def decode(
     scale: float,
     kernel: str = "mma",
 ) -> tuple[Tensor, Tensor]:
-    """Attention of one query token per request over two index lists, softmaxed jointly.
+    """Attention of one query token per request over two index lists, softmaxed jointly, with an attention sink.
 
     q [B, H, 512] bf16; caches [slots, 512] bf16, each row both key and value; indices [B, N] int32, slots in the list's
     cache, negative = padding; lengths [B] int32, only the leftmost `length` entries count; sink [H] fp32; scale
-    multiplies q.k; kernel "mma" or "simt". Everything contiguous, on one device. N may be 0.
+    multiplies q.k; kernel "mma" or "simt" (on a CPU both are the torch twin). Everything contiguous, on one device;
+    N may be 0.
     Returns out [B, H, 512] bf16 and lse [B, H] fp32: natural log, sink excluded; an empty row gives 0 and -inf.
-    An index at or beyond `slots` is undefined behaviour. Raises ValueError naming the argument.
+    out_h = sum_i exp(s_hi) v_i / (sum_i exp(s_hi) + exp(sink_h)), s_hi = scale q_h . k_i: FlashMLA's sparse decode, but
+    for the lse of an empty row, which is +inf there.
+    No host synchronisation: the work follows the lengths on the device, and a captured graph replays with new ones.
+    An index at or beyond `slots` is undefined behaviour. Raises ValueError, one line, naming the argument.
     """
+    if kernel not in KERNELS:
+        raise ValueError(f"kernel: {kernel!r}; allowed: {', '.join(KERNELS)}")
+    if q.dim() != 3 or q.shape[2] != HEAD_DIM:
+        raise ValueError(f"q: shape {tuple(q.shape)}; allowed: [batch, heads, {HEAD_DIM}]")
+    batch, heads = q.shape[0], q.shape[1]
+    bf16, i32 = torch.bfloat16, torch.int32
+    for name, tensor, dtype, shape in (
+        ("q", q, bf16, (batch, heads, HEAD_DIM)),
+        ("window_cache", window_cache, bf16, (None, HEAD_DIM)),
+        ("window_indices", window_indices, i32, (batch, None)),
+        ("window_lengths", window_lengths, i32, (batch,)),
+        ("extra_cache", extra_cache, bf16, (None, HEAD_DIM)),
+        ("extra_indices", extra_indices, i32, (batch, None)),
+        ("extra_lengths", extra_lengths, i32, (batch,)),
+        ("sink", sink, torch.float32, (heads,)),
+    ):
+        if tensor.dtype != dtype:
+            raise ValueError(f"{name}: dtype {tensor.dtype}; allowed: {dtype}")
+        if tensor.dim() != len(shape) or any(
+            want is not None and have != want for have, want in zip(tensor.shape, shape, strict=True)
+        ):
+            wanted = ", ".join("any" if want is None else str(want) for want in shape)
+            raise ValueError(f"{name}: shape {tuple(tensor.shape)}; allowed: [{wanted}]")
+        if tensor.device != q.device:
+            raise ValueError(f"{name}: on {tensor.device}; allowed: q's device, {q.device}")
+        if not tensor.is_contiguous():
+            raise ValueError(f"{name}: strides {tensor.stride()}; allowed: contiguous")
     return torch.ops.capturebook.sparse_mla_decode(
         q,
         window_cache,
@@ -40,10 +76,11 @@ def decode(
         sink,
         scale,
         kernel,
+        tuning_of(kernel),
     )
 
 
-@torch.library.custom_op("capturebook::sparse_mla_decode", mutates_args=())
+@triton_op("capturebook::sparse_mla_decode", mutates_args=())
 def _sparse_mla_decode(
     q: Tensor,
     window_cache: Tensor,
@@ -55,12 +92,27 @@ def _sparse_mla_decode(
     sink: Tensor,
     scale: float,
     kernel: str,
+    tuning: str,  # unused here; a cache key (see pinned.tuning_of)
 ) -> tuple[Tensor, Tensor]:
-    return decode_twin(
-        q, window_cache, window_indices, window_lengths, extra_cache, extra_indices, extra_lengths, sink, scale
+    tensors = (
+        q,
+        window_cache,
+        window_indices,
+        window_lengths,
+        extra_cache,
+        extra_indices,
+        extra_lengths,
+        sink,
     )
+    if q.device.type == "cpu":
+        return decode_twin(*tensors, scale)
+    # torch finds an operator's kernels by reading its source for wrap_triton(<name>), so both are spelled out
+    combine = wrap_triton(combine_kernel)
+    if kernel == "mma":
+        return run(wrap_triton(mma_kernel), combine, kernel, tensors, scale, DOT_FP32=False)
+    return run(wrap_triton(simt_kernel), combine, kernel, tensors, scale)
 
 
 @_sparse_mla_decode.register_fake
-def _(q, window_cache, window_indices, window_lengths, extra_cache, extra_indices, extra_lengths, sink, scale, kernel):
+def _(q, *others):
     return torch.empty_like(q), q.new_empty(q.shape[:2], dtype=torch.float32)

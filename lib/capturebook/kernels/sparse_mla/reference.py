@@ -46,9 +46,9 @@ def _valid_rows(cache: Tensor, indices: Tensor, length: int) -> Tensor:
 
 
 def error(out: Tensor, reference: Tensor) -> float:
-    """max over (row, head) of ||out - reference|| / ||reference||; inf if a row is not finite, or not 0 where it must be.
+    """max over (row, head) of ||out - reference|| / ||reference||; both [B, H, D], computed in float64.
 
-    Both are [B, H, D]; computed in float64.
+    inf if a row is not finite, or not 0 where the reference is.
     """
     difference = (out.double() - reference.double()).norm(dim=-1)
     size = reference.double().norm(dim=-1)

@@ -1,0 +1,69 @@
+"""Real calls of every kernel, for those who compile it without launching it: the build check and the notebooks."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+
+from .combine import combine_kernel
+from .inputs import make_inputs
+from .launch import HEAD_DIM, combine_arguments, main_arguments, split_count
+from .mma import mma_kernel
+from .pinned import pinned_config
+from .simt import simt_kernel
+
+SHAPES = (("mma", 64, 8), ("mma", 64, 128), ("mma", 8, 8), ("simt", 64, 8))
+"""(kernel, heads, batch): split and whole lists, heads with and without a whole tile. `simt` compiles alike for all."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One kernel with one configuration and the arguments of a real launch.
+
+    `args` has every parameter by name, constexprs and those of the configuration included, tensors on the CPU: what
+    the kernel's own binder specialises on (dtype, divisible by 16, equal to 1) is as it is on a GPU.
+    """
+
+    name: str
+    kernel: Any  # triton.runtime.JITFunction (its interpreted twin under TRITON_INTERPRET=1)
+    config: triton.Config
+    args: dict[str, Any]
+    pinned: bool  # what `pinned_config` gives on this architecture for this shape
+
+
+def examples(sm: int) -> list[Example]:
+    """Every kernel, shape and configuration on one architecture (90 for sm_90), too large ones included.
+
+    Raises ValueError for an architecture without pinned configurations.
+    """
+    found = []
+    for kernel, heads, batch in SHAPES:
+        autotuner = {"mma": mma_kernel, "simt": simt_kernel}[kernel]
+        pinned = pinned_config(kernel, sm, heads, batch)
+        constants = {"DOT_FP32": False} if kernel == "mma" else {}
+        args = _main_args(kernel, heads, batch) | constants
+        for config in autotuner.configs:
+            if config.kwargs.get("BLOCK_H", 0) >= max(2 * heads, 17):
+                continue  # never tried: see mma.prune
+            name = f"{autotuner.base_fn.__name__} heads={heads} batch={batch}"
+            found.append(Example(name, autotuner.fn, config, args | config.kwargs, config == pinned))
+    args = _combine_args(heads=64, batch=8)
+    config = triton.Config({}, num_warps=4)
+    found.append(Example("combine_kernel heads=64 batch=8", combine_kernel, config, args, True))
+    return found
+
+
+def _main_args(kernel: str, heads: int, batch: int) -> dict:
+    inputs = make_inputs(0, batch, heads, context=8192, window_slots=256, extra_slots=256)
+    splits = split_count(kernel, batch, heads, inputs.window_indices.shape[1] + inputs.extra_indices.shape[1])
+    out = torch.empty(batch, splits, heads, HEAD_DIM, dtype=torch.bfloat16 if splits == 1 else torch.float32)
+    lse = torch.empty(batch, splits, heads)
+    return main_arguments(inputs.tensors(), out, lse, inputs.scale, splits == 1)
+
+
+def _combine_args(heads: int, batch: int) -> dict:
+    splits = 4
+    partial, partial_lse = torch.empty(batch, splits, heads, HEAD_DIM), torch.empty(batch, splits, heads)
+    out, lse = torch.empty(batch, heads, HEAD_DIM, dtype=torch.bfloat16), torch.empty(batch, heads)
+    return combine_arguments(partial, partial_lse, torch.empty(heads), out, lse, splits)

@@ -1,0 +1,132 @@
+"""Inputs of one sparse MLA decode call, drawn from a seed: paged caches, index lists, lengths, sink."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from .launch import HEAD_DIM
+
+WINDOW_PAGE, EXTRA_PAGE = 256, 64
+"""Tokens a page of the two caches, as servers lay V4 out (an extra token stands for four of the context)."""
+
+Kind = Literal["random", "peaked", "sink"]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Arguments of `decode` in its order, but for the kernel. Shapes and dtypes as there."""
+
+    q: Tensor
+    window_cache: Tensor
+    window_indices: Tensor
+    window_lengths: Tensor
+    extra_cache: Tensor
+    extra_indices: Tensor
+    extra_lengths: Tensor
+    sink: Tensor
+    scale: float
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All but the scale."""
+        return tuple(getattr(self, name) for name in self.__dataclass_fields__ if name != "scale")
+
+    def args(self) -> tuple:
+        """`decode(*inputs.args(), kernel=...)`."""
+        return (*self.tensors(), self.scale)
+
+
+def make_inputs(
+    seed: int,
+    batch: int,
+    heads: int,
+    context: int,
+    window: int = 128,
+    topk: int = 512,
+    kind: Kind = "random",
+    device: str | torch.device = "cpu",
+    window_slots: int | None = None,
+    extra_slots: int | None = None,
+    holes: float = 0.0,
+) -> Inputs:
+    """Inputs whose values, lengths and indices follow `seed` and whose shapes do not.
+
+    Lists are `window` and `topk` wide. A request's lengths lie between 7/8 and all of min(window, context) and
+    min(topk, context // 4); beyond them stands -1. Its window is a run of tokens inside one page, its extra tokens are
+    distinct and lie anywhere in its own pages; `holes` is the share of entries turned into -1 before the length.
+    kind: "random", normal values; "peaked", each head's query points at one of its tokens, more or less strongly;
+    "sink", sinks that outweigh all tokens. Caches of `window_slots` and `extra_slots` rows (default: enough for the
+    batch, up to 2**18) are drawn on the device. The same seed gives the same inputs on one device and torch version.
+    Raises ValueError naming the argument.
+    """
+    if kind not in get_args(Kind):
+        raise ValueError(f"kind: {kind!r}; allowed: {', '.join(get_args(Kind))}")
+    if not 0 < window <= WINDOW_PAGE:
+        raise ValueError(f"window: {window}; allowed: 1 to {WINDOW_PAGE}, the tokens of a page")
+    generator = torch.Generator(device).manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(shape, device=device, dtype=torch.bfloat16, generator=generator)
+
+    def integers(low, high, *shape):
+        return torch.randint(low, high, shape, device=device, generator=generator)
+
+    def lengths(longest):
+        return (longest - integers(0, longest // 8 + 1, batch)).int()
+
+    def padded(slots, length):
+        keep = torch.arange(slots.shape[1], device=device) < length[:, None]
+        if holes:
+            keep &= torch.rand(slots.shape, device=device, generator=generator) >= holes
+        return torch.where(keep, slots, -1).int()
+
+    window_cache = normal(_pool(window_slots, "window_slots", batch * WINDOW_PAGE, WINDOW_PAGE), HEAD_DIM)
+    tokens = -(-max(context // 4, 1) // EXTRA_PAGE) * EXTRA_PAGE  # of one request, whole pages
+    extra_cache = normal(_pool(extra_slots, "extra_slots", batch * tokens, EXTRA_PAGE), HEAD_DIM)
+
+    window_lengths = lengths(min(window, context))
+    page = torch.randperm(len(window_cache) // WINDOW_PAGE, device=device, generator=generator)
+    page = page[torch.arange(batch, device=device) % len(page)]
+    start = page * WINDOW_PAGE + integers(0, WINDOW_PAGE - window + 1, batch)
+    window_indices = padded(start[:, None] + torch.arange(window, device=device), window_lengths)
+
+    available = min(topk, context // 4)
+    extra_lengths = lengths(available)
+    page = torch.randperm(len(extra_cache) // EXTRA_PAGE, device=device, generator=generator)
+    chosen = torch.zeros(batch, topk, dtype=torch.long, device=device)
+    if available:
+        order = torch.rand(batch, context // 4, device=device, generator=generator)
+        chosen[:, :available] = order.topk(available, dim=1).indices
+    logical = torch.arange(batch, device=device)[:, None] * (tokens // EXTRA_PAGE) + chosen // EXTRA_PAGE
+    extra_indices = padded(page[logical % len(page)] * EXTRA_PAGE + chosen % EXTRA_PAGE, extra_lengths)
+
+    q = normal(batch, heads, HEAD_DIM)
+    if kind == "peaked":
+        # window entry 0 exists for every request unless it is a hole; ||k||^2 * scale is about 23
+        target = window_cache[window_indices[:, :1].clamp(min=0).long()].float()
+        strength = torch.rand(batch, heads, 1, device=device, generator=generator)
+        q = (q.float() * 0.5 + strength * target).bfloat16()
+    sink = torch.randn(heads, device=device, generator=generator)
+    if kind == "sink":
+        sink = sink + 14.0  # lse of 640 random tokens is about 7
+    return Inputs(
+        q,
+        window_cache,
+        window_indices,
+        window_lengths,
+        extra_cache,
+        extra_indices,
+        extra_lengths,
+        sink,
+        HEAD_DIM**-0.5,
+    )
+
+
+def _pool(slots: int | None, name: str, wanted: int, page: int) -> int:
+    """Rows of a cache: as asked, in whole pages."""
+    if slots is None:
+        return min(wanted, 2**18)
+    if slots < page or slots % page:
+        raise ValueError(f"{name}: {slots}; allowed: a multiple of {page}")
+    return slots

@@ -1,0 +1,40 @@
+"""The kernels under Triton's interpreter: their indexing, masks and softmax checked on a CPU, without a GPU."""
+
+import numpy
+import torch
+import triton
+from torch import Tensor
+from triton.runtime.jit import JITFunction
+
+from .combine import combine_kernel
+from .launch import run
+from .mma import mma_kernel
+from .simt import simt_kernel
+
+
+def interpret(kernel: str, tensors: tuple[Tensor, ...], scale: float, config: triton.Config) -> tuple[Tensor, Tensor]:
+    """(out [B, H, 512] fp32, lse [B, H] fp32) of CPU tensors, as `decode` launches them, with one configuration.
+
+    All in fp32: the interpreter of Triton 3.6 to 3.9 multiplies bf16 operands of tl.dot wrongly and truncates where a
+    GPU rounds to bf16. So this checks everything but the rounding. The autotuner is left out: it needs a driver.
+    Needs TRITON_INTERPRET=1 before the kernels are imported. Raises RuntimeError, one line, where it cannot run.
+    """
+    if isinstance(mma_kernel.fn, JITFunction):
+        raise RuntimeError(
+            "TRITON_INTERPRET: not set when the kernels were imported; set it to 1 before the process starts"
+        )
+    if _minor(triton.__version__) < (3, 7) and _minor(numpy.__version__) >= (2, 4):
+        raise RuntimeError(
+            f"triton {triton.__version__}: its interpreter cannot loop with numpy {numpy.__version__}; "
+            "install numpy < 2.4 or a newer triton"
+        )
+    constants = dict(config.kwargs)
+    if kernel == "mma":
+        constants["DOT_FP32"] = True
+    main = {"mma": mma_kernel, "simt": simt_kernel}[kernel].fn
+    return run(main, combine_kernel, kernel, tensors, scale, torch.float32, **constants)
+
+
+def _minor(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)

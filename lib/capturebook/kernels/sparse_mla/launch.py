@@ -1,0 +1,113 @@
+"""How a call becomes launches: split count, buffers, arguments, grid. Used by the operator and by the interpreter."""
+
+import torch
+import triton
+from torch import Tensor
+
+HEAD_DIM = 512
+MAX_SPLITS = 16
+
+
+def split_count(kernel: str, batch: int, heads: int, width: int) -> int:
+    """Splits of the joint index list of `width` entries, from shapes alone, so that a captured graph stays right.
+
+    Enough programs to fill a large GPU (about one CTA per SM for "mma", four for "simt"), at least 64 entries a split.
+    """
+    if kernel == "simt":
+        programs, target = batch * heads, 512
+    else:
+        programs, target = batch * -(-heads // (16 if batch <= 16 else 64)), 128
+    return max(1, min(target // programs, -(-width // 64), MAX_SPLITS))
+
+
+def power_of_two(number: int) -> int:
+    """The least power of two >= number, by comparisons alone, which a symbolic shape can follow."""
+    power = 1
+    while power < number:
+        power *= 2
+    return power
+
+
+def run(
+    main,
+    combine,
+    kernel: str,
+    tensors: tuple[Tensor, ...],
+    scale: float,
+    out_dtype: torch.dtype = torch.bfloat16,
+    **constants,
+) -> tuple[Tensor, Tensor]:
+    """Launches `main` over all splits and, with more than one, `combine`; (out, lse) as `decode`.
+
+    `tensors` are q, window cache, indices and lengths, extra cache, indices and lengths, sink. `main` and `combine` are
+    jitted functions, autotuned or not, or what torch's wrap_triton makes of them; `constants` go to `main` (its whole
+    configuration if it is not autotuned).
+    """
+    q, window_indices, extra_indices, sink = tensors[0], tensors[2], tensors[5], tensors[7]
+    batch, heads, _ = q.shape
+    splits = split_count(kernel, batch, heads, window_indices.shape[1] + extra_indices.shape[1])
+    out = torch.empty_like(q, dtype=out_dtype)
+    lse = q.new_empty((batch, heads), dtype=torch.float32)
+    if splits == 1:
+        target, target_lse = out, lse
+    else:
+        target = q.new_empty((batch, splits, heads, HEAD_DIM), dtype=torch.float32)
+        target_lse = q.new_empty((batch, splits, heads), dtype=torch.float32)
+
+    main[main_grid(batch, heads, splits)](
+        **main_arguments(tensors, target, target_lse, scale, splits == 1), **constants
+    )
+    if splits > 1:
+        combine[(heads, batch)](
+            **combine_arguments(target, target_lse, sink, out, lse, splits),
+        )
+    return out, lse
+
+
+def main_grid(batch: int, heads: int, splits: int):
+    """Grid of either kernel; a configuration without BLOCK_H takes one head a program."""
+    return lambda meta: (triton.cdiv(heads, meta.get("BLOCK_H", 1)), splits, batch)
+
+
+def main_arguments(tensors: tuple[Tensor, ...], out: Tensor, lse: Tensor, scale: float, final: bool) -> dict:
+    """Arguments of `mma_kernel` and `simt_kernel` by name, without what a configuration sets (and mma's DOT_FP32)."""
+    names = (
+        "q",
+        "window_cache",
+        "window_indices",
+        "window_lengths",
+        "extra_cache",
+        "extra_indices",
+        "extra_lengths",
+        "sink",
+    )
+    batch, heads, d = tensors[0].shape
+    return dict(
+        zip(names, tensors, strict=True),
+        out=out,
+        lse=lse,
+        scale=scale,
+        window_width=tensors[2].shape[1],
+        extra_width=tensors[5].shape[1],
+        batch_bucket=power_of_two(batch),
+        HEADS=heads,
+        D=d,
+        FINAL=final,
+    )
+
+
+def combine_arguments(
+    partial_out: Tensor, partial_lse: Tensor, sink: Tensor, out: Tensor, lse: Tensor, splits: int
+) -> dict:
+    """Arguments of `combine_kernel` by name."""
+    return dict(
+        partial_out=partial_out,
+        partial_lse=partial_lse,
+        sink=sink,
+        out=out,
+        lse=lse,
+        splits=splits,
+        HEADS=out.shape[1],
+        D=out.shape[2],
+        BLOCK_S=power_of_two(splits),
+    )

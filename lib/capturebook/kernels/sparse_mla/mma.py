@@ -1,0 +1,119 @@
+"""Sparse MLA decode on tensor cores: one program per (tile of heads, split of the index lists, request)."""
+
+import triton
+import triton.language as tl
+
+from .tiles import finish, load_indices, load_length, split_range
+
+CONFIGS = [
+    triton.Config({"BLOCK_H": 16, "BLOCK_N": 32}, num_warps=4, num_stages=2),
+    triton.Config({"BLOCK_H": 16, "BLOCK_N": 64}, num_warps=4, num_stages=2),
+    triton.Config({"BLOCK_H": 32, "BLOCK_N": 32}, num_warps=8, num_stages=2),
+    triton.Config({"BLOCK_H": 64, "BLOCK_N": 32}, num_warps=8, num_stages=3),
+    triton.Config({"BLOCK_H": 64, "BLOCK_N": 64}, num_warps=8, num_stages=2),
+]
+"""BLOCK_H 16 is the smallest tile tl.dot takes: 8 heads use half of one. The first three fit in 99 KiB (sm_120)."""
+
+
+def shared_bytes(config: triton.Config, sm: int, d: int = 512) -> int:
+    """Upper bound of the shared memory [bytes] of one CTA of `mma_kernel`; within 3 KiB of what Triton 3.6..3.9 allots.
+
+    The q tile, the row tiles in flight, the weights on their way to the second matmul. mma.sync (sm_8x, sm_12x, and
+    tiles of fewer than 64 heads everywhere) keeps num_stages - 1 row tiles, wgmma (sm_90) num_stages, and tcgen05
+    (sm_10x) one more.
+    """
+    tile_h, tile_n = config.kwargs["BLOCK_H"], config.kwargs["BLOCK_N"]
+    more = {9: 0, 10: 1, 11: 1}.get(sm // 10, -1) if tile_h >= 64 else -1
+    return 2 * d * (tile_h + tile_n * (config.num_stages + more)) + 2 * tile_h * tile_n + 1024
+
+
+def prune(configs: list, named_args: dict, **kwargs) -> list:
+    """Configurations worth timing on the current device: they fit its shared memory and waste no whole tile of heads.
+
+    Triton calls it before tuning, Inductor while it traces.
+    """
+    driver = triton.runtime.driver.active
+    limit = driver.utils.get_device_properties(driver.get_current_device())["max_shared_mem"]
+    sm = driver.get_current_target().arch
+    heads = {**named_args, **kwargs}["HEADS"]
+    return [c for c in configs if shared_bytes(c, sm) <= limit and c.kwargs["BLOCK_H"] < max(2 * heads, 17)]
+
+
+@triton.autotune(
+    configs=CONFIGS,
+    key=["batch_bucket", "HEADS", "window_width", "extra_width"],
+    prune_configs_by={"early_config_prune": prune},
+)
+@triton.jit(do_not_specialize=["batch_bucket"])
+def mma_kernel(
+    q,
+    window_cache,
+    window_indices,
+    window_lengths,
+    extra_cache,
+    extra_indices,
+    extra_lengths,
+    sink,
+    out,
+    lse,
+    scale,
+    window_width,
+    extra_width,
+    batch_bucket,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    FINAL: tl.constexpr,
+    DOT_FP32: tl.constexpr,  # operands of tl.dot in fp32, for Triton's interpreter only
+    BLOCK_H: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    split = tl.program_id(1)
+    splits = tl.num_programs(1)
+    request = tl.program_id(2).to(tl.int64)
+    heads = tl.program_id(0) * BLOCK_H + tl.arange(0, BLOCK_H)
+    head_ok = heads < HEADS
+    columns = tl.arange(0, D)
+    log2e = 1.4426950408889634
+
+    window_length = load_length(window_lengths, request, window_width)
+    extra_length = load_length(extra_lengths, request, extra_width)
+    window_list = window_indices + request * window_width
+    extra_list = extra_indices + request * extra_width
+    first, end, window_tiles = split_range(window_length, extra_length, split, splits, BLOCK_N)
+
+    q_tile = tl.load(q + (request * HEADS + heads)[:, None] * D + columns[None, :], mask=head_ok[:, None], other=0.0)
+    if DOT_FP32:
+        q_tile = q_tile.to(tl.float32)
+    top = tl.full([BLOCK_H], -float("inf"), dtype=tl.float32)
+    total = tl.zeros([BLOCK_H], dtype=tl.float32)
+    acc = tl.zeros([BLOCK_H, D], dtype=tl.float32)
+
+    # The indices of the next tile travel as a loop variable: loaded inside the loop, they would take a stage of the
+    # pipeline from the rows they point at.
+    slots = load_indices(first, window_tiles, window_list, window_length, extra_list, extra_length, BLOCK_N)
+    for tile in tl.range(first, end):
+        valid = slots >= 0
+        cache = tl.where(tile < window_tiles, window_cache, extra_cache)
+        rows = tl.load(cache + slots.to(tl.int64)[:, None] * D + columns[None, :], mask=valid[:, None], other=0.0)
+        slots = load_indices(tile + 1, window_tiles, window_list, window_length, extra_list, extra_length, BLOCK_N)
+        if DOT_FP32:
+            rows = rows.to(tl.float32)
+        scores = tl.dot(q_tile, rows.T, input_precision="ieee") * (scale * log2e)
+        scores = tl.where(valid[None, :], scores, -float("inf"))
+        new_top = tl.maximum(top, tl.max(scores, 1))
+        base = tl.where(new_top == -float("inf"), 0.0, new_top)
+        weights = tl.exp2(scores - base[:, None])
+        rescale = tl.exp2(top - base)
+        total = total * rescale + tl.sum(weights, 1)
+        acc = tl.dot(weights.to(rows.dtype), rows, acc * rescale[:, None], input_precision="ieee")
+        top = new_top
+
+    sink_log2 = tl.load(sink + heads, mask=head_ok, other=0.0) * log2e
+    factor, row_lse = finish(top, total, sink_log2, FINAL)
+    row = (request * splits + split) * HEADS + heads
+    tl.store(
+        out + row[:, None] * D + columns[None, :],
+        (acc * factor[:, None]).to(out.dtype.element_ty),
+        mask=head_ok[:, None],
+    )
+    tl.store(lse + row, row_lse, mask=head_ok)

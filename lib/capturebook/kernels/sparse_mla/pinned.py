@@ -1,0 +1,51 @@
+"""Pinned configurations: one per kernel, architecture and size, and the switch that makes an autotuner use just one."""
+
+import json
+from importlib import resources
+
+import triton
+
+# GPUs that have no entry of their own take that of the listed one with their matrix unit and no more shared memory.
+LIKE = {80: 80, 86: 120, 87: 80, 89: 120, 90: 90, 100: 100, 103: 100, 120: 120, 121: 120}
+
+_tuning: dict[str, str] = {}
+
+
+def pinned_entry(kernel: str, sm: int, heads: int, batch: int) -> dict:
+    """The entry of pinned.json: `config` (kwargs of triton.Config) and `source`, how it was chosen.
+
+    kernel: "mma" or "simt"; sm: 90 for compute capability 9.0. Raises ValueError for a kernel or GPU without entries.
+    """
+    table = json.loads(resources.files(__package__).joinpath("pinned.json").read_text())
+    if kernel not in table:
+        raise ValueError(f"kernel: {kernel!r}; pinned configurations exist for {', '.join(table)}")
+    if sm not in LIKE:
+        raise ValueError(f"sm: {sm}; pinned configurations exist for {', '.join(map(str, LIKE))}")
+    for entry in table[kernel][str(LIKE[sm])]:
+        if heads <= entry.get("max_heads", heads) and batch <= entry.get("max_batch", batch):
+            return entry
+    raise ValueError(f"pinned.json: no entry of {kernel} on sm_{LIKE[sm]} covers heads={heads}, batch={batch}")
+
+
+def pinned_config(kernel: str, sm: int, heads: int, batch: int) -> triton.Config:
+    """The pinned configuration; arguments and errors as `pinned_entry`."""
+    return triton.Config(**pinned_entry(kernel, sm, heads, batch)["config"])
+
+
+def pin(autotuner, config: triton.Config) -> None:
+    """Leaves an autotuner one configuration, for this process: it then launches without tuning.
+
+    Works for any triton.autotune'd kernel. Those of `decode` are also recompiled by torch.compile (see `tuning_of`).
+    """
+    autotuner.configs = [config]
+    autotuner.cache.clear()
+    _tuning[autotuner.base_fn.__name__] = str(config)
+
+
+def tuning_of(kernel: str) -> str:
+    """ "live", or the configuration that a kernel was pinned to.
+
+    `decode` hands it to its operator: the key of AOTAutograd's cache holds an operator's arguments and the source of
+    its kernels but not their configurations, so pinned and live runs with one cache folder would share compiled code.
+    """
+    return _tuning.get(f"{kernel}_kernel", "live")
