@@ -54,7 +54,7 @@ def _single_changes(asked: Arm, own: Record, records: list[Record]) -> list[str]
         elif ev.outcome(record) == ev.outcome(own):
             by_part["no part"][factor].append(_word(value))
         else:
-            other.append(f"{factor}={_word(value)} gives {_short(record)}")
+            other.append(f"{factor}={_word(value)} gives {_short(record).removeprefix('fail with ')}")
     failure = _short(own).removeprefix("fail with ")
     said = []
     if needed := by_part["needed"]:

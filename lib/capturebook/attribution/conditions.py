@@ -26,7 +26,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Answer:
-    """yes with the companion records it rests on; no, with a note where that is worth saying; open with its needs."""
+    """yes or no with the companion records it rests on, and a note where that is worth saying; open with its needs."""
 
     value: str
     records: tuple[Record, ...] = ()
@@ -50,9 +50,9 @@ def all_of(*conditions: Condition) -> Condition:
         records: tuple[Record, ...] = ()
         for condition in conditions:
             answer = condition(case)
-            if answer.value != "yes":
-                return answer
             records += answer.records
+            if answer.value != "yes":
+                return Answer(answer.value, records, answer.needs, answer.note)
         return Answer("yes", records)
 
     return together
@@ -67,7 +67,8 @@ def any_of(*conditions: Condition) -> Condition:
             for answer in answers:
                 if answer.value == value:
                     return answer
-        return Answer("no", note="; ".join(a.note for a in answers if a.note))
+        records = tuple(record for a in answers for record in a.records)
+        return Answer("no", records, note="; ".join(a.note for a in answers if a.note))
 
     return together
 

@@ -35,8 +35,13 @@ class Need:
 
 
 def same_arm(wanted: Arm, got: Arm) -> bool:
-    """Equal in every factor; a size that `wanted` leaves open matches any."""
+    """Equal in every factor; a size that `wanted` leaves open matches any.
+
+    Which Triton kernel, and how it is tuned, means nothing to a twin: torch ops stand in for all of them.
+    """
     differing = wanted.differences(got)
+    if wanted.variant == got.variant == "twin":
+        differing = {name: pair for name, pair in differing.items() if name not in ("kernel", "tuning")}
     return all(name in SIZES and mine is None for name, (mine, _) in differing.items())
 
 
@@ -70,15 +75,10 @@ class Evidence:
     def companion(self, arm: Arm) -> list[Record]:
         """What an arm beside the question's showed: one conclusive record, or all of them where they disagree."""
         found = [r for r in self.of(arm) if r.status in CONCLUSIVE]
-        if not found:
-            found = [r for r in self.of(arm, roles=("unwatched",)) if r.status in CONCLUSIVE]
         if len({outcome(r) for r in found}) > 1:
             return found
-        return sorted(found, key=lambda r: (not r.watched, _rank(r), r.probe))[:1]
-
-
-def _rank(record: Record) -> int:
-    return _COMPANION_ROLES.index(record.role) if record.role in _COMPANION_ROLES else len(_COMPANION_ROLES)
+        # A repeat (a timing, a try of the thread test) can contradict, but does not stand in for the arm's own record.
+        return sorted((r for r in found if r.role != "repeat"), key=lambda r: (r.role, r.probe))[:1]
 
 
 def outcome(record: Record) -> tuple:
@@ -127,8 +127,9 @@ def cold(arm: Arm) -> bool:
 
 
 def uncompiled(arm: Arm) -> Arm:
-    """The same use of the step without torch.compile."""
-    return arm.changed(compile="none", fullgraph=False, dynamic=None)
+    """The same use of the step without torch.compile; the compiler's own variables then mean nothing."""
+    env = {k: v for k, v in arm.env.items() if not k.startswith(("TORCHINDUCTOR_", "TORCHDYNAMO_"))}
+    return arm.changed(compile="none", fullgraph=False, dynamic=None, env=env)
 
 
 def plain(arm: Arm) -> Arm:

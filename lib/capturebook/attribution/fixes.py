@@ -24,7 +24,8 @@ def add_fix(verdict, decision: Decision) -> None:
         verdict.fixed = "fixed" if passed else "not fixed"
     if passed:
         best = passed[0]
-        verdict.fix = f"{recipe.says} Run here: {best.arm.label(decision.arm)} passes."
+        shown = best.arm.label(decision.arm) if best.arm != decision.arm else "the scrubbed environment"
+        verdict.fix = f"{recipe.says} Run here: {shown} passes."
         lost = [c for c in best.caveats if c.startswith("overlap lost")]
         verdict.caveats += [f"with the fix: {c}" for c in lost]
         verdict.gain, verdict.gain_reason = gain(decision, best)
@@ -45,12 +46,17 @@ def fix_records(decision: Decision) -> list[Record]:
         found += [(r, number) for r in decision.evidence.companion(arm)]
     if decision.finding.cls == "B7":
         found += [(r, 0) for r in decision.finding.records if r.role == "scrubbed"]
-    order = {"pass": 0, "wrong": 1, "fail": 1}
-    return [r for r, _ in sorted(found, key=lambda p: (order[p[0].status], _lost_overlap(p[0]), p[1], p[0].probe))]
+
+    def rank(pair: tuple[Record, int]) -> tuple:
+        record, number = pair
+        return (record.status != "pass", _lost_overlap(decision.arm, record), number, record.probe)
+
+    return [record for record, _ in sorted(found, key=rank)]
 
 
-def _lost_overlap(record: Record) -> bool:
-    return bool(record.arm.overlap) and record.graph.get("parallel") is False
+def _lost_overlap(asked: Arm, record: Record) -> bool:
+    """The arm asked about runs work side by side, and this record's graph does not, or the arm gave it up."""
+    return bool(asked.overlap) and (not record.arm.overlap or record.graph.get("parallel") is False)
 
 
 def baseline(decision: Decision) -> Arm | None:

@@ -226,10 +226,13 @@ RULES = (
 def find(case: Case) -> Finding:
     """The first rule that fits a failing arm; undetermined where one is open, or none fits."""
     notes = []
+    records: tuple[Record, ...] = ()
     for rule in RULES:
         answer = rule.when(case)
+        # A rule that was refuted by another arm's record is part of the proof of the one that fits.
+        records += answer.records
         if answer.value == "yes":
-            return Finding(rule.cls, rule.owner, rule.says, answer.records, number=rule.number)
+            return Finding(rule.cls, rule.owner, rule.says, records, number=rule.number)
         if answer.value == "open":
             said = tuple(need.text() for need in answer.needs) or (answer.note,)
             return Finding(

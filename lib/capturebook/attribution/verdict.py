@@ -16,6 +16,7 @@ class Verdict(BaseModel):
     """verdict.json. `records` are probe ids: take one away and the verdict is open again.
 
     owner: none (it survives), kernel, stack, environment, not_run, undetermined. `class` is K1-K6, B1-B9 or None.
+    `rule` is the row of the table that decided and `says` what it concludes; `sentence` is the whole verdict in words.
     `gain` is the fixed arm's time against the nearest passing arm's, or None with `gain_reason`.
     """
 
@@ -35,6 +36,7 @@ class Verdict(BaseModel):
     caveats: list[str] = []
     open: list[str] = []
     rule: str = ""
+    says: str = ""
     sentence: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -59,6 +61,7 @@ def judge(info: dict, hypothesis: dict | None, records: list[Record]) -> Verdict
         records=sorted({r.probe for r in finding.records}),
         open=list(finding.open),
         rule=finding.number,
+        says=finding.says,
     )
     names = _names(hypothesis or {})
     verdict.hazards = _hazards(decision, names)
@@ -153,9 +156,9 @@ def _sentence(verdict: Verdict, decision: Decision) -> str:
         return f"{head}: {'; '.join(verdict.open) or decision.finding.says}."
     cls = f", class {verdict.class_}" if verdict.class_ else ""
     fix = {
-        "fixed": f" Fixed: {verdict.fix}",
-        "not fixed": f" Not fixed by: {verdict.fix}",
+        "fixed": f" Fix: {verdict.fix}",
+        "not fixed": f" This did not fix it here: {verdict.fix}",
         "not tried": f" Fix, not tried here: {verdict.fix}",
-        "needs a code change": f" The fix needs a code change: {verdict.fix}",
+        "needs a code change": f" The fix needs a change of code: {verdict.fix}",
     }.get(verdict.fixed or "", "")
     return f"Owner {verdict.owner}{cls}: {decision.finding.says} ({what}).{fix}"
