@@ -1,11 +1,13 @@
 """Small kernels for the build tests, as examples that the cross-compiler takes."""
 
 import os
-from types import SimpleNamespace
+from dataclasses import replace
 
 import torch
 import triton
 import triton.language as tl
+
+from capturebook.kernels.sparse_mla.examples import Example
 
 
 @triton.jit
@@ -34,61 +36,56 @@ def gather_dot(q, rows, indices, out, n, D: tl.constexpr, BLOCK_H: tl.constexpr,
     tl.store(out + h[:, None] * D + d[None, :], total.to(tl.bfloat16))
 
 
-def _example(name, kernel, args, kwargs, pinned=lambda sm: None):
-    return SimpleNamespace(name=name, kernel=kernel, args=args, kwargs=kwargs, pinned=pinned)
-
-
-def _add_one(aligned: bool = True):
+def _add_one(aligned: bool = True, **changed):
     whole = torch.zeros(1032, dtype=torch.float32)
     x = whole[:1024] if aligned else whole[1:1025]
-    return _example("add_one", add_one, (x, torch.zeros(1024), 1024), {"BLOCK": 1024})
+    return Example(
+        "add_one", add_one, None, {"x": x, "y": torch.zeros(1024), "n": 1024, "BLOCK": 1024, **changed}, False
+    )
 
 
-def _gather_dot(offset: int = 0, width: int = 64, heads: int = 64):
+def gather_dot_args(offset: int = 0, width: int = 64, heads: int = 64) -> dict:
     q = torch.zeros(heads, width, dtype=torch.bfloat16)
     rows = torch.zeros(offset + 64 * width, dtype=torch.bfloat16)[offset:].view(64, width)
-    args = (q, rows, torch.zeros(640, dtype=torch.int32), torch.empty_like(q), 640)
-    kwargs = {"D": width, "BLOCK_H": heads}
-    return _example("gather_dot", gather_dot, args, kwargs, lambda sm: gather_dot.configs[1])
+    indices = torch.zeros(640, dtype=torch.int32)
+    return dict(q=q, rows=rows, indices=indices, out=torch.empty_like(q), n=640, D=width, BLOCK_H=heads)
 
 
-def examples():
-    return [_add_one(), _gather_dot()]
+def _gather_dot(**shape):
+    args = gather_dot_args(**shape)
+    return [Example("gather_dot", gather_dot, c, args, c is gather_dot.configs[1]) for c in gather_dot.configs]
 
 
-def unaligned_examples():
+def examples(sm):
+    return [_add_one(), *_gather_dot()]
+
+
+def unaligned_examples(sm):
     """The same calls with pointers that are not divisible by 16: other kernels in all but their source."""
-    return [_add_one(aligned=False), _gather_dot(offset=1)]
+    return [_add_one(aligned=False), *_gather_dot(offset=1)]
 
 
 class _Aborting:
     """An example whose arguments end the process as a failed assertion in the compiler does."""
 
-    name, kernel, kwargs, pinned = "aborting", add_one, {"BLOCK": 16}, staticmethod(lambda sm: None)
+    name, kernel, config, pinned = "aborting", add_one, None, False
 
     @property
     def args(self):
         os.abort()
 
 
-def _broken():
-    """BLOCK must be a power of two: the compiler raises."""
-    x = torch.zeros(1024)
-    return _example("broken", add_one, (x, x, 1024), {"BLOCK": 100})
+def failing_examples(sm):
+    """Compilations that abort, that raise (BLOCK must be a power of two) and that work."""
+    return [_Aborting(), replace(_add_one(BLOCK=100), name="broken"), _add_one()]
 
 
-def failing_examples():
-    return [_Aborting(), _broken(), _add_one()]
+def three_configs(sm):
+    args = {k: v for k, v in _add_one().args.items() if k != "BLOCK"}
+    pinned = {80: 1024, 120: 512}[sm]
+    configs = [triton.Config({"BLOCK": n}) for n in (256, 512, 1024)]
+    return [Example("tuned_add_one", add_one, c, args, c.kwargs["BLOCK"] == pinned) for c in configs]
 
 
-tuned_add_one = triton.autotune([triton.Config({"BLOCK": n}) for n in (256, 512, 1024)], key=["n"])(add_one)
-
-
-def three_configs():
-    x = torch.zeros(1024)
-    pinned = {80: tuned_add_one.configs[2], 120: triton.Config({"BLOCK": 128}, num_warps=2)}
-    return _example("tuned_add_one", tuned_add_one, (x, x, 1024), {}, pinned.get)
-
-
-def no_examples():
+def no_examples(sm):
     raise RuntimeError("no kernels today")

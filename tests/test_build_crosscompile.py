@@ -8,7 +8,7 @@ import triton
 
 import build_examples
 from capturebook.measure import build_cache, crosscompile, limits, resources, sass
-from capturebook.measure.specialise import config_text, configs_of, specialise
+from capturebook.measure.specialise import specialise
 
 
 class Ctx:
@@ -26,8 +26,8 @@ def compilations(examples="build_examples:examples", targets=(90,)):
     return crosscompile.plan(Ctx(examples, {}, targets=targets))["payload"]["compilations"]
 
 
-def row(kernel="gather_dot", index=1, target=90, examples="build_examples:examples", cache=""):
-    entry = next(e for e in compilations(examples, [target]) if (e["kernel"], e["index"]) == (kernel, index))
+def row(kernel="gather_dot", pinned=True, target=90, examples="build_examples:examples", cache=""):
+    entry = next(e for e in compilations(examples, [target]) if (e["kernel"], e["pinned"]) == (kernel, pinned))
     ctx = Ctx(examples, entry, cache=cache)
     result = crosscompile.run(ctx)
     assert result["status"] == "pass" and ctx.stages == ["build"]
@@ -57,56 +57,72 @@ def test_no_cp_async_without_divisible_pointers():
 
 
 def test_specialisation_follows_the_values_of_the_call():
-    kernel = build_examples.add_one
-    x = build_examples.examples()[0].args[0]
-    one = specialise(kernel, (x, x, 1), {"BLOCK": 16}, None, 90).arguments()
-    sixteen = specialise(kernel, (x, x, 48), {"BLOCK": 16}, None, 90).arguments()
-    odd = specialise(kernel, (x, x, 3), {"BLOCK": 16}, None, 90).arguments()
-    large = specialise(kernel, (x, x, 2**40 + 1), {"BLOCK": 16}, None, 90).arguments()
-    assert [a["n"] for a in (one, sixteen, odd, large)] == ["=1", "i32 %16", "i32", "i64"]
-    assert one["x"] == "*fp32 %16" and one["BLOCK"] == "=16"
+    example = build_examples.examples(90)[0]
+
+    def seen(n):
+        return specialise(example.kernel, {**example.args, "n": n}, None, 90).arguments()
+
+    assert [seen(n)["n"] for n in (1, 48, 3, 2**40 + 1)] == ["=1", "i32 %16", "i32", "i64"]
+    assert seen(1)["x"] == "*fp32 %16" and seen(1)["BLOCK"] == "=1024"
+
+
+def test_a_kernel_below_autotune_and_heuristics_is_bound_with_what_they_set():
+    kernel = triton.heuristics({"BLOCK_H": lambda args: args["D"] // 4})(build_examples.gather_dot)
+    args = {name: value for name, value in build_examples.gather_dot_args().items() if name != "BLOCK_H"}
+    found = specialise(kernel, args, build_examples.gather_dot.configs[0], 90)
+    assert found.arguments()["BLOCK_H"] == "=16" and found.arguments()["BLOCK_N"] == "=32"
+    assert found.options.num_warps == 4 and found.options.num_stages == 3
 
 
 def test_the_stand_in_driver_is_gone_after_specialising():
     driver = triton.runtime.driver
     before = driver._active
-    example = build_examples.examples()[0]
-    specialise(example.kernel, example.args, example.kwargs, None, 120)
+    example = build_examples.examples(90)[0]
+    specialise(example.kernel, example.args, None, 120)
     assert driver._active is before
 
 
 def test_more_shared_memory_than_a_cta_may_have_does_not_fit():
     """triton.compile accepts it: only the table tells."""
-    large = triton.Config({"BLOCK_N": 128}, num_warps=4, num_stages=3)
-    found = crosscompile.cached_row(build_examples._gather_dot(width=512, heads=16), large, 120, "")
+    found = compile_with(triton.Config({"BLOCK_N": 128}, num_warps=4, num_stages=3), 120, width=512, heads=16)
     assert found["shared"] > found["shared_limit"] == 99 * 1024
     assert not found["fits"] and found["occupancy"] == 0 and found["limiter"] == "shared"
 
 
+def test_a_forced_register_limit_spills_and_the_row_says_so():
+    found = compile_with(triton.Config({"BLOCK_N": 32}, num_warps=4, num_stages=2, maxnreg=64), 80)
+    assert found["registers"] <= 64 and found["stack"] > 0 and found["spills"] > 0
+    assert found["instructions"]["STL"] > 0 and found["instructions"]["LDL"] > 0
+
+
+def compile_with(config, sm, **shape):
+    args = build_examples.gather_dot_args(**shape)
+    return crosscompile.compile_row(specialise(build_examples.gather_dot, args, config, sm), sm)
+
+
 def test_plan_lists_configurations_and_marks_the_pinned_one():
     found = compilations(targets=(90,))
-    assert [(e["kernel"], e["index"], e["pinned"]) for e in found] == [
-        ("add_one", 0, False),
-        ("gather_dot", 0, False),
-        ("gather_dot", 1, True),
+    assert [(e["kernel"], e["default"], e["pinned"]) for e in found] == [
+        ("add_one", True, False),
+        ("gather_dot", True, False),
+        ("gather_dot", False, True),
     ]
     assert found[1]["config"] == "BLOCK_N=32 num_warps=4 num_stages=3" and found[0]["config"] == "default"
-    assert configs_of(build_examples.add_one) == [None] and config_text(None) == "default"
 
 
 def test_a_plan_that_no_longer_holds_is_refused():
     entry = {**compilations()[0], "config": "BLOCK=1 num_warps=1"}
-    with pytest.raises(RuntimeError, match="configuration 0 was 'BLOCK=1 num_warps=1', is 'default' now"):
+    with pytest.raises(RuntimeError, match="example 0 is no longer what was planned: now .*'config': 'default'"):
         crosscompile.run(Ctx("build_examples:examples", entry, cache=""))
 
 
 def test_a_row_is_kept_and_a_changed_call_is_another(tmp_path):
-    first = row("add_one", 0, cache=str(tmp_path))
-    again = row("add_one", 0, cache=str(tmp_path))
+    first = row("add_one", False, cache=str(tmp_path))
+    again = row("add_one", False, cache=str(tmp_path))
     assert (first.pop("cached"), again.pop("cached")) == (False, True)
     assert first == again
-    assert row("add_one", 0, target=80, cache=str(tmp_path))["cached"] is False
-    other = row("add_one", 0, examples="build_examples:unaligned_examples", cache=str(tmp_path))
+    assert row("add_one", False, target=80, cache=str(tmp_path))["cached"] is False
+    other = row("add_one", False, examples="build_examples:unaligned_examples", cache=str(tmp_path))
     assert other["cached"] is False and other["arguments"]["x"] == "*fp32"
     assert len(list(Path(tmp_path).glob("*.json"))) == 3
 
@@ -126,15 +142,6 @@ ptxas info    : Used 255 registers, used 1 barriers, 408 bytes cmem[0]"""
     assert usage.spills == 924
     with pytest.raises(ValueError, match="0 stack lines and 0 register lines"):
         resources.from_ptxas_log("")
-
-
-def test_a_forced_register_limit_spills_and_the_row_says_so():
-    example = build_examples._gather_dot()
-    config = triton.Config({"BLOCK_N": 32}, num_warps=4, num_stages=2, maxnreg=64)
-    found = crosscompile.cached_row(example, config, 80, "")
-    assert found["registers"] <= 64 and found["stack"] > 0 and found["spills"] > 0
-    assert found["instructions"]["STL"] > 0 and found["instructions"]["LDL"] > 0
-    assert "maxnreg=64" in config_text(config)
 
 
 def test_opcodes_are_counted_at_instructions_only():

@@ -36,8 +36,8 @@ def build_rows(
 ) -> BuildResult:
     """Cross-compile every kernel of `examples` for `targets`, each compilation in a process of the pool.
 
-    all_configs: every autotune configuration; else the pinned one and the default (the first), the others counted in
-    `left`. cache: a folder, "" for none, None for the user's cache folder. Rows are those of `rows.row_of`.
+    all_configs: every autotune configuration; else the pinned one and the first, the others counted in `left`.
+    cache: a folder, "" for none, None for the user's cache folder. Rows are those of `rows.row_of`.
     Raises BuildError, and ValueError for an unknown target.
     """
     chosen = parse_targets(targets)
@@ -46,7 +46,7 @@ def build_rows(
     if listing.status != "pass":
         raise BuildError(f"build: the kernels of {examples!r} could not be listed: {why(listing)}")
     entries = listing.payload["compilations"]
-    wanted = [entry for entry in entries if all_configs or entry["pinned"] or entry["index"] == 0]
+    wanted = [entry for entry in entries if all_configs or entry["pinned"] or entry["default"]]
     probes = [
         _probe(
             "run",

@@ -9,29 +9,24 @@ from typing import Any
 from . import build_cache, resources, sass, triton_versions
 from .limits import TABLE, parse_target
 from .occupancy import occupancy
-from .specialise import Specialisation, config_text, configs_of, specialise
+from .specialise import Specialisation, config_text, specialise
 
 SPARSE_MLA = "capturebook.kernels.sparse_mla.examples:examples"
 """Where the built-in kernels' example calls come from; a user's own is `file.py:function`, returning the same."""
 
 
 def plan(ctx) -> dict:
-    """Job: the kernels of the subject's examples, as {"compilations": [...]}, one entry for each that can be compiled.
+    """Job: what the subject's examples hold for args["targets"], as {"compilations": [...]}.
 
-    args: targets. An entry is what `run` takes as its subject's options.
+    An entry is what `run` takes as its subject's options; `default` marks the first configuration of a kernel, the one
+    that Triton tries first.
     """
-    found = [
-        {
-            "kernel": example.name,
-            "target": TABLE[sm].name,
-            "index": index,
-            "config": config_text(config),
-            "pinned": pinned,
-        }
-        for example in load_examples(ctx.probe.subject.target)
-        for sm in ctx.args["targets"]
-        for index, (config, pinned) in enumerate(configurations(example, sm))
-    ]
+    found = []
+    for sm in ctx.args["targets"]:
+        seen = set()
+        for index, example in enumerate(load_examples(ctx.probe.subject.target, sm)):
+            found.append({**entry_of(example, sm), "index": index, "default": example.name not in seen})
+            seen.add(example.name)
     return {"status": "pass", "payload": {"compilations": found}}
 
 
@@ -44,37 +39,39 @@ def run(ctx) -> dict:
     ctx.stage("build")
     entry = ctx.probe.subject.options
     ctx.fields["payload"] = dict(entry)
-    example = {e.name: e for e in load_examples(ctx.probe.subject.target)}[entry["kernel"]]
     sm = parse_target(entry["target"])
-    config, _ = configurations(example, sm)[entry["index"]]
-    if config_text(config) != entry["config"]:
-        raise RuntimeError(f"configuration {entry['index']} was {entry['config']!r}, is {config_text(config)!r} now")
-    return {"status": "pass", "payload": {**entry, **cached_row(example, config, sm, ctx.args["cache"])}}
+    example = load_examples(ctx.probe.subject.target, sm)[entry["index"]]
+    now = entry_of(example, sm)
+    if not now.items() <= entry.items():
+        raise RuntimeError(f"example {entry['index']} is no longer what was planned: now {now}")
+    return {"status": "pass", "payload": {**entry, **cached_row(example, sm, ctx.args["cache"])}}
 
 
-def load_examples(where: str) -> list[Any]:
-    """The examples that the function `where` (pkg.mod:function or file.py:function) returns: one, or several."""
+def load_examples(where: str, sm: int) -> list[Any]:
+    """The examples that the function `where` (pkg.mod:function or file.py:function) returns for a target.
+
+    Each has what kernels.sparse_mla.examples.Example has: name, kernel, config, args, pinned.
+    """
     from ..subjects.loader import load
 
-    examples = load(where)()
-    return list(examples) if isinstance(examples, (list, tuple)) else [examples]
+    return list(load(where)(sm))
 
 
-def configurations(example: Any, sm: int) -> list[tuple[Any, bool]]:
-    """(configuration, is it the pinned one) of an example: autotune's, in its order, then a pinned one of its own."""
-    pinned = example.pinned(sm)
-    wanted = pinned.all_kwargs() if pinned else None
-    found = [(config, config is not None and config.all_kwargs() == wanted) for config in configs_of(example.kernel)]
-    if pinned and not any(is_pinned for _, is_pinned in found):
-        found.append((pinned, True))
-    return found
+def entry_of(example: Any, sm: int) -> dict:
+    """{kernel, config, target, pinned}: which compilation an example is."""
+    return {
+        "kernel": example.name,
+        "config": config_text(example.config),
+        "target": TABLE[sm].name,
+        "pinned": bool(example.pinned),
+    }
 
 
-def cached_row(example: Any, config: Any, sm: int, cache: str) -> dict:
-    """`compile_row` of an example in one configuration, or the same from the cache folder; `cached` says which."""
+def cached_row(example: Any, sm: int, cache: str) -> dict:
+    """`compile_row` of an example, or the same from the cache folder; `cached` says which."""
     import triton
 
-    spec = specialise(example.kernel, example.args, example.kwargs, config, sm)
+    spec = specialise(example.kernel, example.args, example.config, sm)
     if not cache:
         return {**compile_row(spec, sm), "cached": False}
     name = build_cache.key(spec.key(), str(sm), triton.__version__, triton_versions.ptxas_version(sm))

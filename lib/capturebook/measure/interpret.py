@@ -6,8 +6,12 @@ a kernel is decorated.
 """
 
 from ..probes import Probe
+from .specialise import config_text
 
 ENVIRONMENT = {"TRITON_INTERPRET": "1"}
+TOLERANCE = 1e-4
+"""All is fp32 there, so only the order of sums differs from float64: a few 1e-7, and more where softmax is peaked."""
+
 TARGET = 90
 """Whose pinned configuration is interpreted: its block sizes count here, its warps and stages do not."""
 
@@ -51,21 +55,21 @@ def run(ctx) -> dict:
     out, lse = interpret(kernel, inputs.tensors(), inputs.scale, config)
     want, want_lse = decode_reference(*inputs.args())
     errors = {"out": reference.error(out, want), "lse": reference.lse_error(lse, want_lse)}
-    checks = [check(name, error, reference.TOLERANCE) for name, error in errors.items()]
+    checks = [check(name, error, TOLERANCE) for name, error in errors.items()]
     payload = {
         **ctx.args,
-        "config": str(config),
+        "config": config_text(config),
         "splits": launch.split_count(kernel, batch, heads, shape["window"] + shape["topk"]),
         "operands": "fp32",
         "error": checks[0]["error"],
         "lse_error": checks[1]["error"],
-        "tolerance": reference.TOLERANCE,
+        "tolerance": TOLERANCE,
         "triton": triton.__version__,
         "torch": torch.__version__,
     }
-    bad = ", ".join(f"{name} {error:.1e}" for name, error in errors.items() if not error <= reference.TOLERANCE)
+    bad = ", ".join(f"{name} {error:.1e}" for name, error in errors.items() if not error <= TOLERANCE)
     if bad:
-        reason = f"{kernel} differs from float64: {bad}; allowed {reference.TOLERANCE:g}"
+        reason = f"{kernel} differs from float64: {bad}; allowed {TOLERANCE:g}"
         return {"status": "wrong", "reason": reason, "checks": checks, "payload": payload}
     return {"status": "pass", "checks": checks, "payload": payload}
 

@@ -53,45 +53,29 @@ class Specialisation:
         return self.kernel.ASTSource(self.kernel, self.signature, self.constants, self.attributes)
 
 
-def specialise(kernel: Any, args: tuple, kwargs: dict[str, Any], config: Any, sm: int) -> Specialisation:
-    """Bind `kernel[grid](*args, **kwargs)` as a launch on `sm` would, with one autotune `config` (or None).
+def specialise(kernel: Any, args: dict[str, Any], config: Any, sm: int) -> Specialisation:
+    """Bind `kernel[grid](**args)` as a launch on `sm` would, with one autotune `config` (or None).
 
     `kernel` may be wrapped in triton.autotune and triton.heuristics. The binder reads dtypes, values (equal to 1,
     divisible by 16) and pointer alignment from the arguments, so these must be like those of a real call; tensors
     may live on any device, "meta" included (whose pointer counts as aligned).
     """
-    jitted, keywords = unwrap(kernel, args, dict(kwargs), config)
-    keywords |= triton_versions.launch_options(jitted)
-    with triton_versions.targeting(sm) as target:
-        _, _, _, backend, binder = jitted.create_binder()
-        bound, specialization, options = binder(*args, **keywords)
-        options, signature, constants, attributes = jitted._pack_args(backend, keywords, bound, specialization, options)
-    return Specialisation(jitted, target, signature, constants, attributes, options)
-
-
-def unwrap(kernel: Any, args: tuple, keywords: dict[str, Any], config: Any) -> tuple[Any, dict[str, Any]]:
-    """The jitted function below autotune and heuristics, and the keywords that reach it, in the order of a launch."""
-    while hasattr(kernel, "fn") and not hasattr(kernel, "create_binder"):
-        if hasattr(kernel, "configs"):
-            keywords |= (config or kernel.configs[0]).all_kwargs()
-        if hasattr(kernel, "values"):
+    keywords = {**args, **(config.all_kwargs() if config else {})}
+    while not hasattr(kernel, "create_binder"):
+        if hasattr(kernel, "values"):  # triton.heuristics
             for name, heuristic in kernel.values.items():
-                keywords[name] = heuristic({**dict(zip(kernel.arg_names, args, strict=False)), **keywords})
+                keywords[name] = heuristic(keywords)
         kernel = kernel.fn
-    return kernel, keywords
-
-
-def configs_of(kernel: Any) -> list[Any]:
-    """The autotune configurations of a kernel, in order; [None] if it is not autotuned."""
-    while hasattr(kernel, "fn") and not hasattr(kernel, "create_binder"):
-        if hasattr(kernel, "configs"):
-            return list(kernel.configs)
-        kernel = kernel.fn
-    return [None]
+    keywords |= triton_versions.launch_options(kernel)
+    with triton_versions.targeting(sm) as target:
+        _, _, _, backend, binder = kernel.create_binder()
+        bound, specialization, options = binder(**keywords)
+        options, signature, constants, attributes = kernel._pack_args(backend, keywords, bound, specialization, options)
+    return Specialisation(kernel, target, signature, constants, attributes, options)
 
 
 def config_text(config: Any) -> str:
-    """`BLOCK_N=64 num_warps=8 num_stages=2`: what makes one configuration of a kernel; "default" if not autotuned."""
+    """`BLOCK_N=64 num_warps=8 num_stages=2`: what makes one configuration of a kernel; "default" for None."""
     if config is None:
         return "default"
     shown = {name: value for name, value in config.all_kwargs().items() if not (name == "num_ctas" and value == 1)}
