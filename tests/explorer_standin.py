@@ -23,7 +23,7 @@ def main(mode: str, arguments: list[str]) -> int:
         return 2
     scratch = run / "probes-1" / "abc-1"
     scratch.mkdir(parents=True)
-    (run / "run.json").write_text("{}")
+    (run / "run.json").write_text(json.dumps({"question": {"arm": {}}}))
     began = time.time()
 
     def stage(name: str) -> None:

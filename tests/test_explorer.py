@@ -1,5 +1,6 @@
 """The explorer without a browser: factors, a probe's life and end, a finished run as text."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,9 +8,10 @@ import time
 from pathlib import Path
 from typing import get_args
 
-import fake_run
 import psutil
 import pytest
+
+import fake_run
 from capturebook.records import Arm, Link, arm_from, parse_factors
 from capturebook.report import explorer_browse
 from capturebook.report.explorer import BrowsePanel, ProbePanel
@@ -219,3 +221,41 @@ def test_a_long_log_is_read_from_its_end(tmp_path):
 def test_the_explorer_does_not_import_torch():
     code = "import sys, capturebook.report.explorer; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_notebook_runs_headless_and_says_in_words_what_its_widgets_show(tmp_path, repo):
+    """By plain papermill, interactive cells and all; and as the chain runs it, without them."""
+    finished = tmp_path / "outputs" / "finished"
+    fake_run.gpu_run(finished)
+    for name in ("notebooks", "params"):
+        (tmp_path / name).symlink_to(repo / name)
+    env = {**os.environ, "CAPTUREBOOK_ROOT": str(tmp_path)}
+    whole, bare = tmp_path / "whole.ipynb", tmp_path / "bare.ipynb"
+    source, preset = repo / "notebooks" / "explorer.ipynb", repo / "params" / "cpu.yaml"
+    by_hand = [sys.executable, "-m", "papermill", str(source), str(whole), "-f", str(preset), "--no-progress-bar"]
+    skip = "import papermill, sys; papermill.execute_notebook(*sys.argv[1:], skip_cells_with_tag='interactive')"
+    commands = [by_hand, [sys.executable, "-c", skip, str(source), str(bare)]]
+    # Stamps in a run folder's name are whole seconds: two runs at once get a folder each.
+    commands[0] += ["-p", "run_dir", "outputs/by_hand"]
+    running = [
+        subprocess.Popen(c, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for c in commands
+    ]
+    for process in running:
+        said = process.communicate(timeout=120)[0]
+        assert process.returncode == 0 and "unknown parameter" not in said.lower(), said
+    for output, widgets in ((whole, 2), (bare, 0)):
+        shown = [o for cell in json.loads(output.read_text())["cells"] for o in cell.get("outputs", [])]
+        kinds = [kind for o in shown for kind in o.get("data", {})]
+        text = "\n".join("".join(o.get("text", "")) + "".join(o.get("data", {}).get("text/plain", "")) for o in shown)
+        assert kinds.count("application/vnd.jupyter.widget-view+json") == widgets
+        assert "command   capturebook probe capturebook.subjects.sparse_mla:build" in text and "none started" in text
+        assert "run       finished" in text and "✗ fail 905" in text
+        assert "pass: no probe started; finished is shown" in text
+
+
+def test_the_notebook_is_kept_without_outputs(repo):
+    cells = json.loads((repo / "notebooks" / "explorer.ipynb").read_text())["cells"]
+    assert all(
+        cell["outputs"] == [] and cell["execution_count"] is None for cell in cells if cell["cell_type"] == "code"
+    )
+    assert not any("torch" in "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")

@@ -13,6 +13,7 @@ from pathlib import Path
 import ipywidgets as w
 from IPython.display import display
 
+from ..attribution.plan import subject
 from ..paths import resolve
 from ..records import Arm
 from .explorer_browse import Browser, record_row, run_names
@@ -84,10 +85,11 @@ class ProbePanel:
     def of(cls, session) -> "ProbePanel":
         """For a notebook's session: its subject, the arm its question is about, and the arms its run has planned."""
         params = session.params
+        asked = subject(params.model_dump())
         starts = {"the question": session.question.arm}
         starts |= {entry["id"]: Arm(**entry["arm"]) for entry in session.run.info["plan"]}
-        more = {"options": params.options, "env": params.env, "preload": params.preload, "deadline": params.deadline}
-        return cls(params.subject, starts, resolve("outputs"), {"kernel": params.kernels}, more)
+        more = {"options": asked.options, "env": params.env, "preload": params.preload, "deadline": params.deadline}
+        return cls(asked.target, starts, resolve("outputs"), {"kernel": params.kernels}, more)
 
     def _ipython_display_(self) -> None:
         display(self.widget)
@@ -128,7 +130,7 @@ class ProbePanel:
         try:
             return "" if self._arguments()[1] else "target: nothing given; allowed: pkg.mod:build or file.py:build"
         except ValueError as exc:
-            return str(exc)
+            return str(exc).removeprefix("question: ")
 
     def refresh(self) -> None:
         """Make widgets and text say what is chosen and what the probe does."""
@@ -236,7 +238,7 @@ class BrowsePanel:
 
     def _fill(self) -> None:
         # A list box folds repeated blanks, and the columns need them.
-        rows = [record_row(record).replace(" ", "\u00a0") for record in self.browser.rows()]
+        rows = [record_row(record, self.browser.base).replace(" ", "\u00a0") for record in self.browser.rows()]
         self.table.options = [(row, index) for index, row in enumerate(rows)]
         self.table.index = 0 if rows else None
         self.twin.update()

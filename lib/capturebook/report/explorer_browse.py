@@ -1,10 +1,12 @@
 """Read a finished run as plain text: its records as a table, one record in full, the end of its log."""
 
+import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
-from ..records import Frame, Link, Record, read
-from .words import STATUSES, short, tally
+from ..records import Arm, Frame, Link, Record, read
+from .words import STATUSES, short, tally, where
 
 LOG_LINES = 30
 EVENTS = 12
@@ -24,16 +26,20 @@ def _probed(records: Path) -> bool:
         return any(b'"kind":"notebook"' not in line for line in file)
 
 
-def record_row(record: Record) -> str:
-    """One line of the table: probe, kind, what came of it, and what was asked."""
+def record_row(record: Record, base: Arm | None = None) -> str:
+    """One line of the table: what came of it, kind, probe, and what was asked, as it differs from `base`."""
     kind = record.kind if record.role == "arm" else f"{record.kind}/{record.role}"
     came = f"{STATUSES[record.status][0]} {record.status}"
     came += f" {short(record)}" if record.status == "fail" and record.root else ""
-    return plain(f"{record.probe:<12}  {kind:<14}  {came:<14}  {_asked(record)}").replace("\n", " ")
+    return plain(f"{came:<12}  {kind:<14}  {record.probe:<12}  {_asked(record, base)}").replace("\n", " ")
 
 
-def _asked(record: Record) -> str:
-    return record.arm.label() if record.arm else record.notebook or (record.subject.target if record.subject else "-")
+def _asked(record: Record, base: Arm | None = None) -> str:
+    """The arm where there is one; else what the record's kind is about."""
+    if record.arm and record.role != "control":
+        return where(record.arm, base)
+    about = [str(record.payload[name]) for name in ("kernel", "target", "config", "batch") if name in record.payload]
+    return " ".join(about) or (record.subject.target if record.subject else record.notebook or "-")
 
 
 def record_text(record: Record, run: Path | None = None) -> str:
@@ -64,8 +70,16 @@ def record_text(record: Record, run: Path | None = None) -> str:
 
 
 def timeline(record: Record) -> dict[str, float]:
-    """The second at which each stage of a probe began, as its supervisor saw it; empty where none was kept."""
-    return {entry["stage"]: entry["s"] for entry in record.effective.get("timeline", [])}
+    """The second at which each stage of a probe first began, as its supervisor saw it; empty where none was kept."""
+    return first_seen((entry["stage"], entry["s"]) for entry in record.effective.get("timeline", []))
+
+
+def first_seen(stages: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Each stage with its first second: a probe comes back to some, e.g. to warm-up after compiling."""
+    first = {}
+    for stage, second in stages:
+        first.setdefault(stage, second)
+    return first
 
 
 def _link(link: Link) -> str:
@@ -122,6 +136,7 @@ class Browser:
         self.run: Path | None = None
         self.records: list[Record] = []
         self.torn: list[str] = []
+        self.base: Arm | None = None
         self.shown = "all"
         self.record: Record | None = None
 
@@ -132,6 +147,7 @@ class Browser:
             raise ValueError(f"run: {name!r} is not under {self.outputs.name}/; there are {', '.join(names) or 'none'}")
         self.run = self.outputs / name
         self.records, self.torn = read(self.run / "records.jsonl")
+        self.base = Arm(**json.loads((self.run / "run.json").read_text())["question"]["arm"])
         self.show("kind step" if "kind step" in self.selections() else "all")
 
     def selections(self) -> list[str]:
@@ -166,5 +182,6 @@ class Browser:
         parts = [f"run       {self.run.name}", f"records   {len(self.records)}: {tally(self.records)}", *self.torn]
         if self.record:
             parts += ["", record_text(self.record, self.run)]
-        rows = [f"{'>' if row is self.record else ' '} {record_row(row)}" for row in self.rows()]
-        return "\n".join([*parts, "", f"shown     {self.shown}, {len(rows)} records; > is the one above", *rows])
+        rows = [f"{'>' if r is self.record else ' '} {record_row(r, self.base)}" for r in self.rows()]
+        parts += ["", f"question  {self.base.label()}; below, arms as they differ from it"]
+        return "\n".join([*parts, f"shown     {self.shown}, {len(rows)} records; > is the one above", *rows])

@@ -15,7 +15,7 @@ from typing import get_args
 from ..probes import processes
 from ..records import Arm, Record, read
 from ..records.record import Stage
-from .explorer_browse import plain, record_text, timeline
+from .explorer_browse import first_seen, plain, record_text, timeline
 from .words import factor, outcome
 
 STAGES = tuple(stage for stage in get_args(Stage) if stage != "none")
@@ -139,7 +139,7 @@ class ProbeRun:
             newest = max(files, key=lambda f: f.stat().st_ctime, default=None)
             if newest:
                 whole = [json.loads(line) for line in newest.read_text().split("\n")[:-1]]
-                self.stages = {line["stage"]: line["t"] - whole[0]["t"] for line in whole}
+                self.stages = first_seen((line["stage"], line["t"] - whole[0]["t"]) for line in whole)
 
     def _conclude(self, code: int, end: Path) -> None:
         """What the guard and the command left: exit status, survivors that were killed, and the record."""
@@ -157,10 +157,13 @@ class ProbeRun:
         """For each stage: "done", "now", "last" (where it ended without passing) or "ahead"."""
         reached = self.stages
         marks = {stage: "done" if stage in reached else "ahead" for stage in STAGES}
-        if reached and self.active:
-            marks[max(reached, key=reached.get)] = "now"
-        elif self.record and self.record.status != "pass" and self.record.stage in marks:
+        newest = max(reached, key=reached.get, default=None)
+        if newest and self.active:
+            marks[newest] = "now"
+        elif self.record and self.record.stage in marks and self.record.status != "pass":
             marks[self.record.stage] = "last"
+        elif newest and not self.record:
+            marks[newest] = "last"
         return marks
 
     def headline(self) -> str:
