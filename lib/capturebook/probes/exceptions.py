@@ -1,5 +1,6 @@
 """From a raised exception to the chain of links a record holds: outermost first, the root last."""
 
+import os
 import traceback
 
 from .. import paths
@@ -56,12 +57,11 @@ def tag_of(filename: str, subject_folders: tuple[str, ...]) -> str:
     """Whose code a file is: subject, capturebook, inductor (its generated code too), torch, triton or library."""
     if filename in subject_folders:
         return "subject"
-    if "torchinductor" in filename or "/torch/_inductor/" in filename or "/inductor/" in filename:
+    place = relative(filename)
+    if place.startswith("torch/_inductor/") or f"{os.sep}inductor{os.sep}" in filename:
         return "inductor"
-    if "/torch/" in filename:
-        return "torch"
-    if "/triton/" in filename:
-        return "triton"
+    if place.startswith(("torch/", "triton/")):
+        return place.partition("/")[0]
     if any(filename.startswith(f.rstrip("/") + "/") for f in subject_folders):
         return "subject"
     if filename.startswith(str(PACKAGE)):

@@ -75,6 +75,8 @@ def _parallel(graph, nodes: list[int]) -> bool | None:
         return None
     count = ctypes.c_size_t(0)
     _call("cuGraphGetEdges_v2", graph, None, None, None, ctypes.byref(count))
+    if count.value == 0:
+        return len(nodes) > 1
     sources = (ctypes.c_void_p * max(count.value, 1))()
     targets = (ctypes.c_void_p * max(count.value, 1))()
     data = (ctypes.c_uint64 * max(count.value, 1))()

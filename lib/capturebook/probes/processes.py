@@ -55,12 +55,12 @@ def kill_tree(pid: int) -> None:
         _signal(target, signal.SIGKILL)
 
 
-def kill_descendants(seconds: float = 5.0) -> int:
-    """SIGKILL and collect all descendants of this process (a subreaper). Returns how many there were.
+def kill_descendants(seconds: float = 5.0) -> list[str]:
+    """SIGKILL and collect all descendants of this process (a subreaper). Returns their command lines.
 
     Raises TimeoutError when some are still there after `seconds`.
     """
-    killed: set[int] = set()
+    killed: dict[int, str] = {}
     end = time.monotonic() + seconds
     while True:
         with contextlib.suppress(ChildProcessError):
@@ -68,13 +68,21 @@ def kill_descendants(seconds: float = 5.0) -> int:
                 pass
         left = descendants(os.getpid())
         if not left:
-            return len(killed)
-        killed |= left
+            return list(killed.values())
+        killed |= {pid: _command_line(pid) for pid in left - set(killed)}
         for pid in left:
             _signal(pid, signal.SIGKILL)
         if time.monotonic() > end:
             raise TimeoutError(f"{len(left)} processes outlive SIGKILL: {sorted(left)}")
         time.sleep(0.01)
+
+
+def _command_line(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read(2000).replace(b"\0", b" ").decode(errors="replace").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _signal(pid: int, number: int) -> None:

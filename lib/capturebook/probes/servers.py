@@ -21,7 +21,10 @@ class ServerError(RuntimeError):
 
 
 class Server:
-    """A fork server that this process owns: it ends when the owner does, or at close()."""
+    """A fork server that this process owns: it ends when the owner does, or at close().
+
+    `env` are variables to add; one with an empty value is taken out of the server's environment.
+    """
 
     def __init__(self, env: dict[str, str], modules: tuple[str, ...], log: Path):
         # A socket's path may have 107 bytes; run folders are often deeper than that.
@@ -34,7 +37,7 @@ class Server:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
-                env={**_inherited(), **env},
+                env={k: v for k, v in {**_inherited(), **env}.items() if v or k not in env},
                 start_new_session=True,
             )
 

@@ -13,6 +13,10 @@ import time
 from . import child, processes
 
 
+_EXPECTED = ("torch/_inductor/compile_worker", "multiprocessing.resource_tracker")
+"""Helpers that torch starts for a compile and ends at interpreter exit, which a probe never reaches."""
+
+
 def main(connection: socket.socket) -> int:
     """Serve one request: a JSON line in, {"event": "started"} and {"event": "ended"} lines out."""
     server = os.pidfd_open(os.getppid())
@@ -29,13 +33,14 @@ def main(connection: socket.socket) -> int:
     status = None
     if why == "exited":
         _, status = os.waitpid(pid, 0)
-    left = processes.kill_descendants() - (0 if why == "exited" else 1)
+    left = processes.kill_descendants()
+    strangers = [line for line in left if not any(known in line for known in _EXPECTED)]
     end = {
         "event": "ended",
         "why": why,
         "code": os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
         "signal": os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None,
-        "left_behind": max(left, 0),
+        "left_behind": len(strangers) if status == 0 else 0,
         "seconds": time.monotonic() - began,
     }
     if why != "abandoned":

@@ -74,6 +74,8 @@ def mma_kernel(
     head_ok = heads < HEADS
     columns = tl.arange(0, D)
     log2e = 1.4426950408889634
+    # A Python float is fp32 to Triton and fp64 to Inductor, which then refuses the fp64 accumulators that follow from it.
+    scale_log2 = (scale * log2e).to(tl.float32)
 
     window_length = load_length(window_lengths, request, window_width)
     extra_length = load_length(extra_lengths, request, extra_width)
@@ -98,7 +100,7 @@ def mma_kernel(
         slots = load_indices(tile + 1, window_tiles, window_list, window_length, extra_list, extra_length, BLOCK_N)
         if DOT_FP32:
             rows = rows.to(tl.float32)
-        scores = tl.dot(q_tile, rows.T, input_precision="ieee") * (scale * log2e)
+        scores = tl.dot(q_tile, rows.T, input_precision="ieee") * scale_log2
         scores = tl.where(valid[None, :], scores, -float("inf"))
         new_top = tl.maximum(top, tl.max(scores, 1))
         base = tl.where(new_top == -float("inf"), 0.0, new_top)

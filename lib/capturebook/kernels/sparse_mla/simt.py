@@ -44,6 +44,8 @@ def simt_kernel(
     request = tl.program_id(2).to(tl.int64)
     columns = tl.arange(0, D)
     log2e = 1.4426950408889634
+    # A Python float is fp32 to Triton and fp64 to Inductor, which then refuses the fp64 accumulators that follow from it.
+    scale_log2 = (scale * log2e).to(tl.float32)
 
     window_length = load_length(window_lengths, request, window_width)
     extra_length = load_length(extra_lengths, request, extra_width)
@@ -51,7 +53,7 @@ def simt_kernel(
     extra_list = extra_indices + request * extra_width
     first, end, window_tiles = split_range(window_length, extra_length, split, splits, BLOCK_N)
 
-    q_row = tl.load(q + (request * HEADS + head) * D + columns).to(tl.float32) * (scale * log2e)
+    q_row = tl.load(q + (request * HEADS + head) * D + columns).to(tl.float32) * scale_log2
     top = -float("inf")
     total = 0.0
     acc = tl.zeros([D], dtype=tl.float32)
