@@ -8,13 +8,11 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from capturebook.attribution import load_hypothesis
 from capturebook.records import Arm, Check, Event, Frame, Link, Record, Subject, append, probe_id
 
 START = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
 BUILD = "capturebook.subjects.sparse_mla:build"
-BASE = dict(
-    kernel="mma", tuning="live", warmup="warm2", overlap=True, sync="stream", graph_break="between", capture="global"
-)
 TEXTS = {
     900: ("cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"),
     901: ("cudaErrorStreamCaptureInvalidated", "operation failed due to a previous error during capture"),
@@ -23,27 +21,7 @@ TEXTS = {
         "dependency created on uncaptured work in another stream",
     ),
 }
-ARMS = {
-    "story": (dict(compile="default"), "the arm of the story"),
-    "uncompiled": (dict(compile="none"), "the same without torch.compile"),
-    "uncaptured": (dict(compile="default", capture="none"), "the same without capture"),
-    "no_overlap": (dict(compile="default", overlap=False), "no side stream"),
-    "no_break": (dict(compile="default", graph_break="none"), "no graph break"),
-    "break_before": (dict(compile="default", graph_break="before"), "graph break before the fork"),
-    "break_after_fork": (dict(compile="default", graph_break="after_fork"), "graph break right after the fork"),
-    "events": (dict(compile="default", sync="event"), "joined by events"),
-    "simt": (dict(compile="default", kernel="simt"), "the stock kernel"),
-    "pinned": (dict(compile="default", tuning="pinned"), "the kernel's tuning pinned"),
-    "max_autotune": (dict(compile="max-autotune-no-cudagraphs"), "a mode that tunes more"),
-    "aot_eager": (dict(compile="aot_eager"), "AOTAutograd without Inductor"),
-    "dynamo_only": (dict(compile="eager"), "Dynamo without AOTAutograd"),
-    "trees": (dict(compile="reduce-overhead"), "cudagraph trees inside the capture"),
-    "trees_off": (dict(compile="reduce-overhead", env={"TORCHINDUCTOR_CUDAGRAPHS": "0"}), "the variable set to 0"),
-    "cold_live": (dict(compile="none", warmup="cold"), "a live autotune inside the capture"),
-    "cold_pinned": (dict(compile="none", warmup="cold", tuning="pinned"), "cold, but pinned"),
-    "cold_simt": (dict(compile="none", warmup="cold", kernel="simt"), "cold, stock kernel"),
-    "plain": (dict(compile="none", graph_break="none", overlap=False), "the plain step"),
-}
+STORY = load_hypothesis("story")
 NOTEBOOKS = [
     ("00_hypothesis", 0, 2),
     ("01_kernel_build", 2, 40),
@@ -58,22 +36,26 @@ PROVENANCE = {
     "triton": "3.6.0",
     "driver": "580.159.04",
     "gpu": {"name": "NVIDIA H200", "sm": "sm_90", "memory_gib": 139.7, "clock_mhz": 1980},
+    "no_gpu": "",
+    "torch_cuda": "13.0",
+    "driver_cuda": "13.0",
     "code": "0123456789abcdef0123456789abcdef01234567",
     "dirty": False,
 }
 
 
 def arm(identifier: str) -> Arm:
-    return Arm(**{**BASE, **ARMS[identifier][0]})
+    return STORY.arm(identifier)
 
 
 def outcome(a: Arm) -> int | None:
     """The CUDA error code that this made-up GPU answers an arm with, or None where it passes."""
+    cold = a.warmup == "kernel_cold"
     if a.capture == "none":
         return None
     if a.compile == "none":
-        return 900 if a.warmup == "cold" and a.tuning == "live" else None
-    if a.compile in ("reduce-overhead", "max-autotune"):
+        return 900 if cold and a.tuning == "live" and a.variant == "step" else None
+    if cold or a.compile == "reduce-overhead":
         return 900
     if a.overlap and a.compile != "eager":
         if a.graph_break == "between" and a.sync == "stream":
@@ -81,31 +63,6 @@ def outcome(a: Arm) -> int | None:
         if a.graph_break == "after_fork":
             return 900
     return None
-
-
-def hypothesis() -> dict:
-    """The story's two rivals, with predictions as its teller made them."""
-    ids = list(ARMS)
-    fail, passes = {"status": "fail", "code": 905}, {"status": "pass"}
-    kernel = {i: fail if i in ("story", "uncompiled", "no_overlap", "events", "cold_live") else passes for i in ids}
-    stack = {i: fail if i in ("story", "no_break", "no_overlap", "simt", "pinned", "events") else passes for i in ids}
-    return {
-        "name": "story",
-        "title": "Whose 905 is it?",
-        "story": "An MMA kernel replaced the stock one, torch.compile was switched on, and start-up died with 905.",
-        "question": {"arm": {"compile": "default"}, "error": 905},
-        "base": BASE,
-        "arms": [{"id": i, "factors": factors, "why": why} for i, (factors, why) in ARMS.items()],
-        "rivals": [
-            {"id": "kernel", "statement": "The kernel's live autotune benchmarks during capture.", "predicts": kernel},
-            {
-                "id": "stack",
-                "statement": "torch.compile and the server's capture do not go together.",
-                "predicts": stack,
-            },
-        ],
-        "fixes": [{"id": "events", "arm_id": "events", "says": "join the side stream by events"}],
-    }
 
 
 def _chain(code: int) -> list[Link]:
@@ -143,7 +100,9 @@ def record(kind: str, clock: Clock, seconds: float = 2.0, a: Arm | None = None, 
 
 
 def step(a: Arm, clock: Clock, code: int | None, notebook: str, **fields) -> Record:
-    capturing = {"wait@capture": 1} if code == 905 else {"autotune@capture": 5} if a.warmup == "cold" and code else {}
+    capturing = (
+        {"wait@capture": 1} if code == 905 else {"autotune@capture": 5} if a.warmup == "kernel_cold" and code else {}
+    )
     events = [Event(kind=k.removesuffix("@capture"), capturing=True, what="seen by a witness") for k in capturing]
     common = dict(a=a, notebook=notebook, counts=capturing, events=events, effective={"timeline": STAGES}, **fields)
     if code:
@@ -176,14 +135,11 @@ def step_records(clock: Clock) -> list[Record]:
                 **extra,
             )
         )
-    for identifier in ARMS:
-        a = arm(identifier)
-        notebook = "02_graph_capture" if a.compile == "none" else "03_compile_check"
-        rows.append(step(a, clock, outcome(a), notebook))
-    story = arm("story")
-    rows.append(step(story, clock, outcome(story), "03_compile_check", role="repeat", seed=1))
-    rows.append(step(story, clock, outcome(story), "03_compile_check", role="unwatched", watched=False, seed=2))
-    rows.append(step(story.changed(variant="twin"), clock, 905, "03_compile_check"))
+    for _, a in STORY.probes():
+        rows.append(step(a, clock, outcome(a), "02_graph_capture" if a.compile == "none" else "03_compile_check"))
+    seen = arm("seen")
+    rows.append(step(seen, clock, outcome(seen), "03_compile_check", role="repeat", seed=1))
+    rows.append(step(seen, clock, outcome(seen), "03_compile_check", role="unwatched", watched=False, seed=2))
     rows.append(step(arm("events"), clock, None, "03_compile_check", role="fix", seed=3))
     return rows
 
@@ -199,13 +155,17 @@ def build_records(clock: Clock) -> list[Record]:
             for target, limit in LIMITS.items():
                 shared = block * (1160 if kernel == "mma_decode" else 300)
                 spills = 96 if kernel == "simt_decode" and block == 64 and target == "sm_80" else 0
-                payload = dict(
-                    target=target, kernel=kernel, config=f"BLOCK_N={block} num_warps=4", pinned=block == 64,
+                entry = dict(
+                    kernel=kernel, target=target, index=0, config=f"BLOCK_N={block} num_warps=4", pinned=block == 64
+                )
+                figures = dict(
                     registers=128 + block, spills=spills, shared=shared, shared_limit=limit,
-                    instructions={"mma": 48, "ldgsts": 12} if kernel == "mma_decode" else {}, occupancy=0.25,
-                    fits=shared <= limit, triton="3.6.0", ptxas="12.9",
+                    instructions={"HMMA": 48, "LDGSTS": 12, "total": 900} if kernel == "mma_decode" else {"total": 700},
+                    occupancy=0.25, fits=shared <= limit, triton="3.6.0", ptxas="12.9",
                 )  # fmt: skip
-                rows.append(record("build", clock, 1.1, notebook="01_kernel_build", payload=payload))
+                about = Subject(target="capturebook.kernels.sparse_mla.examples:examples", options=entry)
+                common = dict(notebook="01_kernel_build", subject=about, payload={**entry, **figures})
+                rows.append(record("build", clock, 1.1, **common))
     return rows
 
 
@@ -246,15 +206,14 @@ def write(path: Path, records: list[Record], parameters: dict | None = None, pro
     """A run folder at `path` holding `records`, the story's hypothesis and logs."""
     path.mkdir(parents=True)
     (path / "logs").mkdir()
-    story = hypothesis()
     info = {
         "schema_version": 1, "run": path.name, "nonce": "f00d", "started": START.isoformat(),
         "ended": (START + timedelta(seconds=160)).isoformat(), "plan": [],
         "parameters": parameters or {"preset": "h200", "seed": 0},
-        "question": {"arm": arm("story").model_dump(), "error": 905, "follow_compiled": False},
+        "question": STORY.asks().model_dump(),
         "code": PROVENANCE["code"], "provenance": provenance or PROVENANCE, "invocations": [],
     }  # fmt: skip
-    for name, data in {"run": info, "hypothesis": story, "environment": provenance or PROVENANCE}.items():
+    for name, data in {"run": info, "hypothesis": STORY.model_dump(), "environment": provenance or PROVENANCE}.items():
         (path / f"{name}.json").write_text(json.dumps(data))
     for r in records:
         append(path / "records.jsonl", r)
@@ -281,11 +240,18 @@ def cpu_run(path: Path) -> Path:
                 )
             )
         )
-    uncaptured = Arm(**{**BASE, "compile": "default", "capture": "none", "variant": "twin", "batch": 2})
-    records.append(record("step", clock, 9.0, uncaptured, notebook="03_compile_check", effective={"graph_breaks": 1}))
+    uncaptured = Arm(compile="default", capture="none", variant="twin", graph_break="between", batch=2)
+    records.append(record("trace", clock, 9.0, uncaptured, notebook="03_compile_check", effective={"graph_breaks": 1}))
     for kernel in ("simt_decode", "mma_decode"):
         payload = dict(kernel=kernel, error=2e-7, tolerance=0.003)
         records.append(record("interpret", clock, 6.0, notebook="01_kernel_build", payload=payload))
     records += notebook_records({"04_throughput_sweep": why})
-    here = {**PROVENANCE, "gpu": None, "driver": None, "torch": "2.13.0+cpu", "triton": "3.9.0"}
+    here = {
+        **PROVENANCE,
+        "gpu": None,
+        "no_gpu": "no NVIDIA driver",
+        "driver": None,
+        "torch": "2.13.0+cpu",
+        "triton": "3.9.0",
+    }
     return write(path, records, {"preset": "cpu", "seed": 0}, here)

@@ -1,6 +1,7 @@
 """The report's figures of captures: which arm ended how, and when each stage ran."""
 
 from datetime import datetime
+from textwrap import wrap
 
 from matplotlib.patches import Patch, Rectangle
 
@@ -20,7 +21,7 @@ def arms_matrix(records: list[Record], base: Arm) -> Block:
     cells: dict[tuple[str, tuple[str, str]], list[Record]] = {}
     changes: dict[str, int] = {}
     for r in records:
-        if r.kind == "step" and r.arm is not None and r.arm.variant == "step" and r.role != "feeder":
+        if r.kind == "step" and r.arm is not None and r.arm.variant != "control" and r.role != "feeder":
             row = words.comparable(r.arm, base).changed(compile=base.compile, capture=base.capture)
             name = words.where(row, base)
             changes[name] = len(row.differences(base))
@@ -61,15 +62,16 @@ def _row_words(row: str, columns: list, cells: dict) -> str:
 
 
 def _draw_matrix(rows, columns, cells, asked):
-    left = min(4.6, 0.35 + 0.068 * max(map(len, rows)))
-    with draw.canvas(left + 1.02 * len(columns) + 0.2, 0.95 + 0.36 * len(rows)) as fig:
+    names = ["\n".join(wrap(row, 40)) for row in rows]
+    left = 0.3 + 0.064 * max(len(line) for name in names for line in name.split("\n"))
+    with draw.canvas(left + 0.95 * len(columns) + 0.1, 0.95 + 0.36 * len(rows)) as fig:
         axes = fig.subplots()
         for y, row in enumerate(rows):
             for x, column in enumerate(columns):
                 _draw_tile(axes, x, y, cells.get((row, column), []), row == words.QUESTION and column == asked)
         axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
         axes.set_xticks(range(len(columns)), [_column_name(*c) for c in columns], fontsize=8, color=draw.INK)
-        axes.set_yticks(range(len(rows)), rows, fontsize=8.5, color=draw.INK)
+        axes.set_yticks(range(len(rows)), names, fontsize=8.5, color=draw.INK, linespacing=0.95)
         axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
         axes.spines[:].set_visible(False)
         for label in axes.get_yticklabels():

@@ -13,47 +13,39 @@ SHADES = LinearSegmentedColormap.from_list("shared", ["#f7fafc", "#9cc3e0"])
 MOST_ROWS = 24
 
 
-def build_table(records: list[Record]) -> Block:
+def build_table(rows: list[dict]) -> Block:
     """Every build row: registers and spills by ptxas (bytes), shared memory (bytes) against the target's limit."""
-    rows = [_build_row(r) for r in _builds(records)]
     columns = ["Kernel", "Configuration", "Target", "Status", "Registers", "Spills (B)", "Shared (B)", "Limit (B)",
                "Matrix and copy instructions", "Occupancy", "Fits"]  # fmt: skip
-    return table(columns, rows)
+    return table(columns, [_build_row(row) for row in rows])
 
 
-def _builds(records: list[Record]) -> list[Record]:
-    return [r for r in records if r.kind == "build"]
-
-
-def _build_row(r: Record) -> list:
-    p = r.payload
+def _build_row(p: dict) -> list:
     config = f"{p.get('config', '')}{' (pinned)' if p.get('pinned') else ''}"
-    instructions = (
-        ", ".join(f"{name} {count}" for name, count in p.get("instructions", {}).items() if name != "total") or "none"
-    )
+    counts = {name: count for name, count in p.get("instructions", {}).items() if name != "total"}
+    instructions = ", ".join(f"{name} {count}" for name, count in counts.items()) or "none"
     occupancy = f"{p['occupancy']:.0%}" if p.get("occupancy") is not None else None
     fits = {True: "yes", False: "no"}.get(p.get("fits"))
-    status = r.status if r.status == "pass" else f"{r.status}: {r.reason or (r.root.text if r.root else '')}"
-    return [p.get("kernel", ""), config, p.get("target", ""), status, p.get("registers"), p.get("spills"),
-            p.get("shared"), p.get("shared_limit"), instructions, occupancy, fits]  # fmt: skip
+    status = p["status"] if p["status"] == "pass" else f"{p['status']}: {p['reason']}"
+    return [p["kernel"], config, p["target"], status, p.get("registers"), p.get("spills"), p.get("shared"),
+            p.get("shared_limit"), instructions if p["status"] == "pass" else None, occupancy, fits]  # fmt: skip
 
 
-def build_heat(records: list[Record]) -> Block:
+def build_heat(rows: list[dict]) -> Block:
     """Configurations x targets; the shade is shared memory over the target's limit, the text registers and spills."""
-    builds = [r for r in _builds(records) if r.payload.get("target")]
-    if not builds:
+    if not rows:
         return paragraph("No kernel was compiled in this run.")
-    names = list(dict.fromkeys(_name(r) for r in builds))
-    pinned = list(dict.fromkeys(_name(r) for r in builds if r.payload.get("pinned")))
+    names = list(dict.fromkeys(_name(row) for row in rows))
+    pinned = list(dict.fromkeys(_name(row) for row in rows if row.get("pinned")))
     shown = names if len(names) <= MOST_ROWS else pinned[:MOST_ROWS]
-    targets = sorted({r.payload["target"] for r in builds}, key=lambda t: int(t.removeprefix("sm_").rstrip("af")))
-    cells = {(_name(r), r.payload["target"]): r for r in builds}
-    misfits = [f"{_name(r)} on {r.payload['target']}" for r in builds if r.payload.get("fits") is False]
-    broken = [f"{_name(r)} on {r.payload['target']}" for r in builds if r.status in ("fail", "timeout")]
+    targets = sorted({row["target"] for row in rows}, key=lambda t: (len(t), t))
+    cells = {(_name(row), row["target"]): row for row in rows}
+    misfits = [f"{_name(row)} on {row['target']}" for row in rows if row.get("fits") is False]
+    broken = [f"{_name(row)} on {row['target']}" for row in rows if row["status"] in ("fail", "timeout")]
     alt = (
         f"Grid of {len(shown)} kernel configurations by {len(targets)} GPU targets. "
         f"Too large for the target: {'; '.join(misfits) or 'none'}. Did not compile: {'; '.join(broken) or 'none'}. "
-        f"With register spills: {sum(bool(r.payload.get('spills')) for r in builds)} of {len(builds)}."
+        f"With register spills: {sum(bool(row.get('spills')) for row in rows)} of {len(rows)}."
     )
     caption = (
         "Each cell: registers a thread, then shared memory in KB; the shade is its share of what one block may use "
@@ -62,11 +54,11 @@ def build_heat(records: list[Record]) -> Block:
     if len(shown) < len(names):
         caption += f" Shown: {len(shown)} pinned of {len(names)} configurations; the table has them all."
     fig = _draw_heat(shown, targets, cells, set(pinned))
-    return draw.figure(fig, alt, caption, build_table(records))
+    return draw.figure(fig, alt, caption, build_table(rows))
 
 
-def _name(r: Record) -> str:
-    return f"{r.payload.get('kernel', '')}  {r.payload.get('config', '')}"
+def _name(row: dict) -> str:
+    return f"{row['kernel']}  {row['config']}"
 
 
 def _draw_heat(names, targets, cells, pinned):
@@ -87,17 +79,16 @@ def _draw_heat(names, targets, cells, pinned):
     return fig
 
 
-def _draw_cell(axes, x: int, y: int, r: Record) -> None:
-    p = r.payload
-    sound = r.status == "pass" and p.get("fits") is not False
+def _draw_cell(axes, x: int, y: int, p: dict) -> None:
+    sound = p["status"] == "pass" and p.get("fits") is not False
     share = p["shared"] / p["shared_limit"] if p.get("shared") is not None and p.get("shared_limit") else 0.0
     fill = SHADES(min(share, 1.0)) if sound else draw.FILL["fail"]
     edge = draw.RULE if sound else draw.EDGE["fail"]
     axes.add_patch(
         Rectangle((x - 0.48, y - 0.44), 0.96, 0.88, facecolor=fill, edgecolor=edge, hatch="" if sound else "//")
     )
-    if r.status != "pass":
-        text = r.status.replace("_", " ")
+    if p["status"] != "pass":
+        text = p["status"].replace("_", " ")
     else:
         spills = f" +{p['spills']} B spilt" if p.get("spills") else ""
         text = f"{p['registers']} reg{spills}\n{p['shared'] / 1024:.0f} KB"

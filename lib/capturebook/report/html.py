@@ -1,6 +1,5 @@
 """report.html: one file that says what a run found, and loads nothing from anywhere."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -8,19 +7,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from .. import provenance
-from ..records import Arm, Record
-from . import figures, figures_kernels, needs, rivals, summary, tables, words
-from .block import Block, details, link, paragraph, table
+from ..records import Arm
+from . import summary, words
 from .run_data import RunData, sample_run
+from .sections import sections
 
 TEMPLATES = Path(__file__).parent / "templates"
-
-
-@dataclass(frozen=True)
-class Section:
-    id: str
-    title: str
-    parts: list[Block]
 
 
 def environment() -> Environment:
@@ -56,17 +48,16 @@ def render(data: RunData, sample: RunData | None = None) -> str:
         done=[] if data.decided else summary.done(data.records),
         verdict_rows=_verdict_rows(data),
         sample=_sample(sample) if sample is not None and not data.decided else None,
-        sections=_sections(data),
+        sections=sections(data),
         when=_when(data.info["started"]),
         machine=_machine(data.info.get("provenance") or {}),
     )
 
 
 def _says(data: RunData) -> str:
-    verdict = data.verdict
-    if verdict["owner"] == "none":
-        return f"In {_asked(data)} the step was captured, replayed with changed inputs and came out right."
-    return verdict.get("says") or f"Class {verdict['class']}."
+    """The finding as a sentence; a name such as torch.compile keeps its small letter."""
+    first, _, rest = data.finding.partition(" ")
+    return f"{first if '.' in first else first.capitalize()} {rest}."
 
 
 def _asked(data: RunData) -> str:
@@ -75,20 +66,30 @@ def _asked(data: RunData) -> str:
 
 def _verdict_rows(data: RunData) -> list[tuple]:
     """The verdict's fields that say something, in the order in which people ask for them."""
-    verdict, root = data.verdict, data.verdict["root"]
+    verdict = data.verdict
     expected = verdict["question"].get("error")
+    seen = f" Reported there: {expected}." if expected else ""
+    tried = {"fixed": "", "not fixed": "run here, and it does not cure it"}
     rows = [
-        (
-            "Question",
-            f"Does the step survive with {_asked(data)}?{f' Reported there: {expected}.' if expected else ''}",
-        ),
-        ("Class", verdict["class"]),
-        ("Root", _root(root)),
-        ("Fix", words.spoken(verdict["fix"])),
-        ("Tried here", verdict["fixed"] if verdict["fix"] else None),
-        ("Gain", verdict["gain"] if verdict["gain"] is None else words.spoken(verdict["gain"])),
+        ("Question", f"Does the step survive with {_asked(data)}?{seen}"),
+        ("Root", _root(verdict["root"])),
+        ("Class", f"{verdict['class']}, by rule {verdict['rule']}" if verdict["class"] else ""),
+        ("Fix", verdict["fix"]),
+        ("Fix tried", tried.get(verdict["fixed"], verdict["fixed"])),
+        ("Gain", _gain(verdict["gain"]) or (f"not known: {verdict['gain_reason']}" if verdict["gain_reason"] else "")),
+        ("Evidence", f"{words.counted(len(verdict['records']), 'deciding record')}" if verdict["records"] else ""),
     ]
-    return [(name, value) for name, value in rows if value not in (None, "", "none")]
+    return [(name, value) for name, value in rows if value]
+
+
+def _gain(gain: dict | None) -> str:
+    if not gain:
+        return ""
+    return (
+        f"{gain['ratio']:.2f} times as fast as {gain['baseline']}: {gain['fixed_us']:.1f} µs a step against "
+        f"{gain['baseline_us']:.1f} µs (medians; interquartile ranges {gain['fixed_iqr_us']:.1f} and "
+        f"{gain['baseline_iqr_us']:.1f} µs)"
+    )
 
 
 def _root(root: dict | None) -> str:
@@ -96,110 +97,6 @@ def _root(root: dict | None) -> str:
         return ""
     named = f"{root['code']} {root['name']}: " if root.get("code") else ""
     return f"{named}{root.get('text') or ''}"
-
-
-def _sections(data: RunData) -> list[Section]:
-    records, asked = data.records, data.asked
-    notes = [*data.verdict["caveats"], *data.verdict["open"], *data.aside]
-    captured = any(r.kind == "step" and r.role != "control" and r.arm and r.arm.capture != "none" for r in _ran(data))
-    sections = [
-        Section("rivals", "Rivals: predicted and seen", rivals.blocks(data.hypothesis, records)),
-        Section("needs", "What the outcome rests on", [needs.needed(asked, records)] if captured else []),
-        Section("arms", "All arms", [figures.arms_matrix(records, asked)] if captured else []),
-        Section("hazards", "Hazards in other arms", [_hazards(data.verdict["hazards"])] if captured else []),
-        Section("build", "Kernels as compiled", [figures_kernels.build_heat(records), _interpreted(data)]),
-        Section(
-            "sweep",
-            "Throughput",
-            [figures_kernels.sweep(records)] if any(r.kind == "sweep" for r in _ran(data)) else [],
-        ),
-        Section("evidence", "Evidence", _evidence(data)),
-        Section("skipped", "What did not run, and why", [_skipped(data)]),
-        Section("notes", "Caveats and open points", [_list(notes)]),
-        Section("timeline", "When it ran", [figures.timeline(records), _notebooks(data)]),
-        Section("environment", "Environment", [tables.facts(_provenance(data))]),
-        Section("parameters", "Parameters", [tables.facts(data.info["parameters"], ("Parameter", "Value"))]),
-    ]
-    return [section for section in sections if section.parts]
-
-
-def _ran(data: RunData) -> list[Record]:
-    return [r for r in data.probes if r.status in words.RAN]
-
-
-def _list(items: list) -> Block:
-    if not items:
-        return paragraph("None.")
-    body = Markup("").join(Markup("<li>{}</li>").format(words.spoken(item)) for item in items)
-    return Block(str(Markup("<ul>{}</ul>").format(body)), "\n".join(f"- {words.spoken(item)}" for item in items))
-
-
-def _hazards(hazards: list) -> Block:
-    if not hazards:
-        return paragraph("No failure outside the question's arm has a class.")
-    return _list(hazards)
-
-
-def _interpreted(data: RunData) -> Block:
-    rows = [
-        [
-            r.payload.get("kernel"),
-            words.badge(r.status, words.short(r)),
-            r.payload.get("error"),
-            r.payload.get("tolerance"),
-        ]
-        for r in data.records
-        if r.kind == "interpret"
-    ]
-    if not rows:
-        return Block("", "")
-    return table(["Kernel", "Status", "Error", "Allowed"], rows, "Under Triton's interpreter, against float64")
-
-
-def _evidence(data: RunData) -> list[Block]:
-    ran = _ran(data)
-    groups = [
-        ("Controls", [r for r in ran if r.role == "control"], False),
-        ("Steps", [r for r in ran if r.kind == "step" and r.role != "control"], False),
-        ("Builds and everything else", [r for r in ran if r.kind != "step"], True),
-    ]
-    blocks = [
-        paragraph(f"{len(data.probes)} probes: {words.tally(data.probes)}. A record counts only with this run's nonce.")
-    ]
-    for title, group, folded in groups:
-        if group:
-            inner = tables.evidence(group, data.asked)
-            heading = Block(str(Markup("<h3>{}</h3>").format(title)), title)
-            blocks.append(details(f"{title} ({len(group)})", inner) if folded else heading + inner)
-    return blocks
-
-
-def _skipped(data: RunData) -> Block:
-    return tables.skipped(data.skipped, data.asked) if data.skipped else paragraph("Everything that was planned ran.")
-
-
-def _notebooks(data: RunData) -> Block:
-    rows = []
-    for r in (r for r in data.records if r.kind == "notebook"):
-        page_ = f"notebooks/{r.notebook}.html"
-        name = link(page_, r.notebook) if (data.path / page_).is_file() else r.notebook
-        rows.append(
-            [
-                name,
-                words.badge(r.status, r.status.replace("_", " ")),
-                r.payload.get("conclusion") or r.reason,
-                f"{r.seconds:.0f}",
-            ]
-        )
-    return table(["Notebook", "Status", "Concluded", "s"], rows)
-
-
-def _provenance(data: RunData) -> dict:
-    return {
-        **(data.info.get("provenance") or {}),
-        "code": data.info.get("code"),
-        "schema_version": data.info["schema_version"],
-    }
 
 
 def _sample(sample: RunData) -> dict:

@@ -31,12 +31,14 @@ def one_factor(asked: Arm, records: list[Record]) -> list[Factor]:
     """Factors that some arm which ran changes alone, with what came of it."""
     factors: dict[str, Factor] = {}
     for r in records:
-        if r.kind != "step" or r.arm is None or r.arm.variant != "step" or r.role != "arm" or r.status not in words.RAN:
+        if r.kind != "step" or r.arm is None or r.role not in ("arm", "fix") or r.status not in words.RAN:
             continue
         differences = asked.differences(words.comparable(r.arm, asked))
-        if len(differences) == 1:
+        if r.arm.variant != "control" and len(differences) == 1:
             ((name, (mine, other)),) = differences.items()
-            factors.setdefault(name, Factor(name, _value(name, mine))).changed.append((_value(name, other), r))
+            factor = factors.setdefault(name, Factor(name, _value(name, mine)))
+            if _value(name, other) not in dict(factor.changed):
+                factor.changed.append((_value(name, other), r))
     return list(factors.values())
 
 
@@ -45,49 +47,22 @@ def _value(name: str, value) -> str:
 
 
 def needed(asked: Arm, records: list[Record]) -> Block:
-    """A sentence and a table: for each factor, what happens when that one alone is changed."""
+    """For each factor, what happens when that one alone is changed, and so what part it has in the failure."""
     own = [
-        r
-        for r in records
-        if r.kind == "step"
-        and r.arm
-        and words.comparable(r.arm, asked) == asked
-        and r.role == "arm"
-        and r.status in words.RAN
+        r for r in records if r.role == "arm" and r.status in words.RAN and words.where(r.arm, asked) == words.QUESTION
     ]
     factors = one_factor(asked, records)
     if not own or not factors:
         return paragraph("The question's arm, or the arms that differ from it in one factor, did not run.")
     failure = words.short(own[0])
+    columns = ["Factor", "In the question", "Changed alone to"]
     if failure == "pass":
-        said = "The question's arm passes. What happens when one factor of it is changed:"
-        rows = [[f.name, f.asked, _outcomes(f)] for f in factors]
-        return paragraph(said) + table(["Factor", "In the question", "Changed alone to"], rows)
+        return table(columns, [[f.name, f.asked, _outcomes(f)] for f in factors])
     factors.sort(key=lambda f: (PARTS.index(f.part(failure)), f.name))
     rows = [[f.name, f.asked, _outcomes(f), f.part(failure)] for f in factors]
-    columns = ["Factor", "In the question", "Changed alone to", "Its part in the failure"]
-    return paragraph(sentence(failure, factors)) + table(columns, rows)
+    return table([*columns, f"Its part in {failure}"], rows)
 
 
 def _outcomes(factor: Factor) -> Markup:
     one = Markup('<span class="pair">{} {}</span> ')
     return Markup("").join(one.format(value, words.badge(r.status, words.short(r))) for value, r in factor.changed)
-
-
-def sentence(failure: str, factors: list[Factor]) -> str:
-    """`905 needs all of these: ...` computed from the outcomes."""
-    groups = {part: [f for f in factors if f.part(failure) == part] for part in PARTS}
-    needs = [f"{f.name}={f.asked}" for f in groups[PARTS[0]]]
-    said = [f"No single change that was tried makes {failure} go away."]
-    if needs:
-        said = [f"{failure} needs {words.listed(needs)}: change any one of them alone and it can be made to go away."]
-    others = [f"{f.name}={value} ({words.short(r)})" for f in factors for value, r in f.changed
-              if r.status != "pass" and words.short(r) != failure]  # fmt: skip
-    if others:
-        said.append(f"Another outcome comes with {words.listed(others)}.")
-    if groups[PARTS[2]]:
-        inert = [f"{f.name}={value}" for f in groups[PARTS[2]] for value, _ in f.changed]
-        said.append(
-            f"It stays with {words.listed(inert)}: {'they have' if len(inert) > 1 else 'that has'} no part in it."
-        )
-    return " ".join(said)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from .. import attribution, paths
+from .. import attribution, doctor, paths
+from ..attribution.decision import Decision
 from ..records import Arm, Record, latest, read
 
 SAMPLE = "outputs/h200"
@@ -33,9 +34,23 @@ class RunData:
         return cls(path, info, hypothesis, whole, list(latest(mine).values()), aside)
 
     @cached_property
+    def judged(self) -> attribution.Verdict:
+        return attribution.judge(self.info, self.hypothesis, self.whole)
+
+    @cached_property
     def verdict(self) -> dict:
         """What attribution says of the records: owner, class, root, fix and the rest, as plain data."""
-        return attribution.judge(self.info, self.hypothesis, self.whole).to_json()
+        return self.judged.to_json()
+
+    @cached_property
+    def finding(self) -> str:
+        """The finding behind the verdict, in a few words."""
+        return Decision(self.info, self.whole).finding.says
+
+    @cached_property
+    def conclusions(self) -> list[str]:
+        """What the arms show beyond the verdict, a sentence each."""
+        return attribution.explain(self.judged, self.hypothesis, self.records)[1:]
 
     @property
     def asked(self) -> Arm:
@@ -46,6 +61,11 @@ class RunData:
     def gpu(self) -> str:
         """Name of the GPU the run had, or "" for none."""
         return ((self.info.get("provenance") or {}).get("gpu") or {}).get("name") or ""
+
+    @property
+    def unusable(self) -> str:
+        """Why no probe of this run could use a GPU; "" when one could."""
+        return doctor.unusable(self.info["provenance"])
 
     @property
     def decided(self) -> bool:

@@ -1,7 +1,6 @@
 """The run in a few lines: what the report's card, the terminal and the last notebook all say."""
 
-from collections import Counter
-
+from ..measure.rows import build_rows_of
 from ..records import Record
 from . import words
 from .run_data import RunData
@@ -10,7 +9,7 @@ from .run_data import RunData
 def headline(data: RunData) -> str:
     """The verdict in a handful of words."""
     owner = data.verdict["owner"]
-    if not data.decided and not data.gpu:
+    if not data.decided and data.unusable:
         return "Not decided on this machine"
     return words.OWNERS[owner]
 
@@ -25,11 +24,8 @@ def opening(data: RunData) -> list[str]:
 
 
 def why_undecided(data: RunData) -> str:
-    """The reason most probes give for not having run; without one, what the verdict leaves open."""
-    reasons = Counter(r.reason for r in data.skipped if r.kind in ("step", "sweep", "floor"))
-    if reasons and not data.gpu:
-        return f"Why: {reasons.most_common(1)[0][0]}."
-    return f"Why: {'; '.join(map(words.spoken, data.verdict['open'])) or 'the records do not say'}."
+    """What this machine lacks; where it lacks nothing, what the verdict leaves open."""
+    return f"Why: {data.unusable or '; '.join(data.verdict['open']) or 'the records do not say'}."
 
 
 def skipped(data: RunData) -> str:
@@ -43,11 +39,16 @@ def done(records: list[Record]) -> list[str]:
 
 
 def _builds(group: list[Record]) -> str:
-    targets = sorted({str(r.payload.get("target")) for r in group}, key=lambda t: (len(t), t))
-    fits = sum(r.payload.get("fits") is True for r in group)
-    kernels = len({(r.payload.get("kernel"), str(r.payload.get("config"))) for r in group})
-    where = words.listed(targets)
-    return f"{words.counted(kernels, 'kernel configuration')} compiled for {where}: {fits} of {len(group)} builds fit."
+    return builds(build_rows_of(group))
+
+
+def builds(rows: list[dict]) -> str:
+    """`24 kernel configurations compiled for sm_80 and sm_90: 47 of 48 builds fit.`"""
+    targets = sorted({row["target"] for row in rows}, key=lambda t: (len(t), t))
+    fits = sum(row.get("fits") is True for row in rows)
+    kernels = len({(row["kernel"], row["config"]) for row in rows})
+    where = words.listed(targets) if targets else "no target"
+    return f"{words.counted(kernels, 'kernel configuration')} compiled for {where}: {fits} of {len(rows)} builds fit."
 
 
 def _interpreted(group: list[Record]) -> str:
@@ -56,17 +57,19 @@ def _interpreted(group: list[Record]) -> str:
 
 
 def _steps(group: list[Record]) -> str:
-    captured = [r for r in group if r.arm is not None and r.arm.capture != "none"]
-    compiled = [r for r in group if r.arm is not None and r.arm.compile != "none"]
-    breaks = sum(r.effective.get("graph_breaks", 0) for r in compiled)
-    return (
-        f"{words.counted(len(group), 'step')} run ({words.tally(group)}): {len(captured)} captured, "
-        f"{len(compiled)} compiled, {words.counted(breaks, 'graph break')} counted."
-    )
+    captured = sum(r.arm is not None and r.arm.capture != "none" for r in group)
+    compiled = sum(r.arm is not None and r.arm.compile != "none" for r in group)
+    return f"{words.counted(len(group), 'step')} run, {captured} captured, {compiled} compiled: {words.tally(group)}."
+
+
+def _compiled(group: list[Record]) -> str:
+    breaks = sum(r.effective.get("graph_breaks", 0) for r in group)
+    steps, found = words.counted(len(group), "step"), words.counted(breaks, "graph break")
+    return f"{steps} compiled by Inductor for the CPU ({words.tally(group)}), {found} counted."
 
 
 def _sweep(group: list[Record]) -> str:
     return f"{words.counted(sum(r.status == 'pass' for r in group), 'sweep point')} timed."
 
 
-SENTENCES = {"build": _builds, "interpret": _interpreted, "step": _steps, "sweep": _sweep}
+SENTENCES = {"build": _builds, "interpret": _interpreted, "trace": _compiled, "step": _steps, "sweep": _sweep}

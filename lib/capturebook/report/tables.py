@@ -6,15 +6,18 @@ from markupsafe import Markup
 
 from ..records import Arm, Link, Record
 from . import words
-from .block import Block, link, table
+from .block import Block, link, paragraph, table
 
 
-def evidence(records: list[Record], base: Arm | None = None) -> Block:
-    """One row a probe: what was run, how it ended and where, the exception chain, witnesses, its log."""
+def evidence(records: list[Record], base: Arm | None = None, deciding: list[str] = ()) -> Block:
+    """One row a probe: what was run, how it ended and where, the exception chain, witnesses, its log.
+
+    `deciding` are ids of probes that the verdict rests on; their rows say so.
+    """
     rows = [
         [
             _what(r, base),
-            r.role if r.kind == "step" else r.kind,
+            (r.role if r.kind == "step" else r.kind) + (", deciding" if r.probe in deciding else ""),
             words.badge(r.status, words.short(r)),
             r.stage,
             _root(r),
@@ -55,6 +58,50 @@ def _link_words(item: Link) -> Markup:
 def _witnesses(r: Record) -> str:
     seen = {kind.removesuffix("@capture"): n for kind, n in r.counts.items() if kind.endswith("@capture")}
     return ", ".join(f"{kind} {count}" for kind, count in seen.items()) or ("" if r.watched else "not watched")
+
+
+def interpreted(records: list[Record]) -> Block:
+    """Kernels under Triton's interpreter against float64; errors are the reference module's, relative."""
+    if not records:
+        return paragraph("No kernel was interpreted in this run.")
+    rows = []
+    for r in records:
+        p = r.payload
+        shape = ", ".join(f"{name} {p[name]}" for name in ("batch", "heads", "window", "extra") if name in p)
+        shown = words.badge(r.status, words.short(r))
+        rows.append([p.get("kernel", ""), shape, shown, _error(p.get("error")), _error(p.get("tolerance")), _root(r)])
+    return table(["Kernel", "Shape", "Status", "Error", "Allowed", "Why"], rows)
+
+
+def _error(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2g}"
+
+
+def graph_breaks(records: list[Record]) -> Block:
+    """What Dynamo and Inductor made of a step: graphs, breaks and the reasons that Dynamo gives for them."""
+    if not records:
+        return paragraph("Nothing was compiled for the CPU in this run.")
+    rows = []
+    for r in records:
+        seen = r.effective
+        reasons = "; ".join(seen.get("graph_break_reasons", []))
+        shown = words.badge(r.status, words.short(r))
+        rows.append(
+            [words.where(r.arm), shown, seen.get("unique_graphs"), seen.get("graph_breaks"), reasons or _root(r)]
+        )
+    return table(["Arm", "Status", "Graphs", "Breaks", "Reasons"], rows)
+
+
+def hazards(found: list[dict]) -> Block:
+    """Failures in arms that the run was not about, each with its class as far as the records decide it."""
+    if not found:
+        return paragraph("No other arm failed.")
+    rows = []
+    for item in found:
+        root = item["root"] or {}
+        shown = words.badge(item["status"], str(root.get("code") or root.get("name") or item["status"]))
+        rows.append([item["label"], item["id"], shown, item["class"] or item["owner"], "; ".join(item["open"])])
+    return table(["Arm", "Named", "Outcome", "Class", "Open"], rows)
 
 
 def skipped(records: list[Record], base: Arm | None = None) -> Block:

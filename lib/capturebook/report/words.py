@@ -90,17 +90,6 @@ def tally(records: list[Record]) -> str:
     return ", ".join(f"{counts[s]} {s.replace('_', ' ')}" for s in STATUSES if counts[s]) or "none"
 
 
-def spoken(item) -> str:
-    """A verdict's entry as text: a sentence as it is, a mapping as its values that say something."""
-    if item is None:
-        return ""
-    if isinstance(item, dict):
-        return ", ".join(f"{name} {spoken(value)}" for name, value in item.items() if value not in (None, "", [], {}))
-    if isinstance(item, (list, tuple)):
-        return ", ".join(map(spoken, item))
-    return str(item)
-
-
 def listed(items: list[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

@@ -1,0 +1,105 @@
+"""What each notebook runs: its part of the plan as probes, taken through the session so that nothing is run twice."""
+
+from dataclasses import dataclass
+
+from .. import doctor
+from ..attribution import load_hypothesis
+from ..attribution.plan import arm_probe, subject
+from ..records import Arm, Record
+
+BUILT_IN = "capturebook.subjects.sparse_mla:"
+
+
+@dataclass(frozen=True)
+class Builds:
+    """Build rows (see measure.rows), how many configurations were left out, and why there are no rows, or ""."""
+
+    rows: list[dict]
+    left: int
+    reason: str = ""
+
+
+def asked(session) -> Arm:
+    """The arm that the run's question is about, whose factors the other arms are named against."""
+    return session.question.arm
+
+
+def arms(session, compiled: bool) -> list[Record]:
+    """The hypothesis's arms, with torch.compile or without, and the question's arm with those it belongs to."""
+    planned = load_hypothesis(session.params.hypothesis).probes(session.params)
+    if asked(session) not in [arm for _, arm in planned]:
+        planned.insert(0, ("asked", asked(session)))
+    wanted = [(name, arm) for name, arm in planned if (arm.compile != "none") == compiled]
+    return session.outcomes([arm_probe(arm, session.params.model_dump(), label=name) for name, arm in wanted])
+
+
+def chosen(records: list[Record], **factors) -> list[Record]:
+    """The records whose arm has these factors, such as warmup="warm2"."""
+    return [r for r in records if r.arm and all(getattr(r.arm, name) == value for name, value in factors.items())]
+
+
+def builds(session) -> Builds:
+    """Every kernel of the subject cross-compiled for the run's targets.
+
+    A subject of the user's own is checked by the examples that its module's function `examples` returns; without one
+    there are no rows, and the reason says so.
+    """
+    from ..measure.build import BuildError, build_rows
+    from ..measure.crosscompile import SPARSE_MLA
+
+    params = session.params
+    own = not params.subject.startswith(BUILT_IN)
+    examples = f"{params.subject.rpartition(':')[0]}:examples" if own else SPARSE_MLA
+    try:
+        result = build_rows(session.pool(), params.targets, params.all_configs, examples, deadline=3 * params.deadline)
+    except BuildError as exc:
+        if not own:
+            raise
+        return Builds([], 0, str(exc))
+    return Builds(result.rows, result.left)
+
+
+def interpreted(session) -> list[Record]:
+    """On a machine without a GPU, the built-in kernels under Triton's interpreter; elsewhere nothing."""
+    from ..measure.interpret import plan_interpret
+
+    if not without_gpu(session) or not session.params.subject.startswith(BUILT_IN):
+        return []
+    return session.outcomes(plan_interpret())
+
+
+def compiled_for_cpu(session) -> list[Record]:
+    """On a machine without a GPU, the step and its twin compiled by Inductor for the CPU; elsewhere nothing.
+
+    Kind `trace`, so that the judge, who asks about CUDA, does not take them for evidence. Small sizes: it is the
+    compilation that is looked at. The step with a graph break in the middle shows that breaks are counted.
+    """
+    from ..probes import Probe
+
+    if not without_gpu(session):
+        return []
+    plain = Arm(compile="default", capture="none", warmup="warm1")
+    wanted = [plain, plain.changed(variant="twin")]
+    if session.params.subject.startswith(BUILT_IN):
+        wanted = [arm.changed(batch=2, context=512) for arm in [*wanted, plain.changed(graph_break="between")]]
+    about = subject(session.params.model_dump())
+    probes = [
+        Probe(
+            kind="trace",
+            subject=about,
+            arm=arm,
+            seed=session.params.seed,
+            args={"device": "cpu"},
+            env=session.params.env,
+            preload=tuple(session.params.preload),
+            deadline=session.params.deadline,
+            label=f"on the CPU, {arm.label()}",
+        )
+        for arm in wanted
+    ]
+    return session.outcomes(probes)
+
+
+def without_gpu(session) -> str:
+    """Why no probe can use a GPU here, or ""."""
+    return doctor.unusable(session.run.info["provenance"])

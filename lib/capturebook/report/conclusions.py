@@ -1,0 +1,129 @@
+"""What a notebook concludes, computed from its records: a status for the chain and a sentence for people."""
+
+from ..attribution.controls import examine
+from ..attribution.evidence import Evidence
+from ..records import Arm, Record
+from . import summary, words
+
+Conclusion = tuple[str, str]
+WORST = ("fail", "not_run", "pass", "skipped")
+
+
+def joined(*parts: Conclusion) -> Conclusion:
+    """Several conclusions as one, with the worst status; a part that was skipped counts only if all were."""
+    status = min((status for status, _ in parts), key=WORST.index)
+    return status, " ".join(text for _, text in parts if text)
+
+
+def completed(records: list[Record], what: str) -> Conclusion | None:
+    """Why these probes are no evidence: some did not run or end, or all were skipped. None when they are.
+
+    No probes at all: nothing was to be run, and nothing is said.
+    """
+    if not records:
+        return "skipped", ""
+    lost = [r for r in records if r.status in ("not_run", "timeout")]
+    if lost:
+        return "not_run", f"{len(lost)} of {len(records)} {what} did not run or end: {_reasons(lost)}."
+    ran = [r for r in records if r.status in words.RAN]
+    if not ran:
+        return "skipped", f"All {len(records)} {what} skipped: {_reasons(records)}."
+    return None
+
+
+def _reasons(records: list[Record]) -> str:
+    return "; ".join(dict.fromkeys(r.reason for r in records))
+
+
+def predictions(hypothesis: dict) -> Conclusion:
+    """Whether the hypothesis can be tested at all: some arm must be predicted differently by its rivals."""
+    telling = [
+        arm["id"]
+        for arm in hypothesis["arms"]
+        if len({str(rival["predicts"].get(arm["id"])) for rival in hypothesis["rivals"]}) > 1
+    ]
+    arms = len(hypothesis["arms"])
+    if not telling:
+        return "fail", f"None of the {arms} arms tells the rivals apart; the experiment would decide nothing."
+    return "pass", f"{len(telling)} of {arms} arms tell the rivals apart: {words.listed(telling)}."
+
+
+def builds(rows: list[dict], left: int, reason: str = "") -> Conclusion:
+    """What the build check showed; a compiler that failed is a finding, one that never ran is not."""
+    if reason:
+        return "skipped", f"No build was checked: {reason}."
+    lost = [row for row in rows if row["status"] in ("not_run", "timeout")]
+    if lost:
+        return "not_run", f"{len(lost)} of {len(rows)} builds did not run or end: {lost[0]['reason']}."
+    broken = [f"{row['kernel']} on {row['target']} ({row['reason']})" for row in rows if row["status"] == "fail"]
+    said = [summary.builds(rows)]
+    misfits = [f"{row['kernel']} ({row['config']}) on {row['target']}" for row in rows if row.get("fits") is False]
+    if misfits:
+        said.append(f"Too large: {words.listed(misfits)}.")
+    if broken:
+        said.append(f"Did not compile: {words.listed(broken)}.")
+    if left:
+        said.append(f"{left} other builds were left out (all_configs is off).")
+    return "pass", " ".join(said)
+
+
+def controls(records: list[Record]) -> Conclusion:
+    """The controls must behave before anything else counts."""
+    if gap := completed(records, "controls"):
+        return gap
+    found = examine(Evidence(records[0].nonce, records))
+    if found.state != "ok":
+        return "fail", f"The controls did not behave: {'; '.join(found.said)}."
+    return "pass", "The controls behaved: a capture passes, a planted sync is refused, a baked scalar comes out wrong."
+
+
+def outcomes(records: list[Record], what: str, base: Arm) -> Conclusion:
+    """`14 compiled arms: 905 in 4 (...), 900 in 2 (...), pass in 8.`"""
+    if gap := completed(records, what):
+        return gap
+    groups: dict[str, list[str]] = {}
+    for r in records:
+        if r.status in words.RAN:
+            groups.setdefault(words.short(r), []).append(words.where(r.arm, base))
+    failures = [f"{key} in {len(where)} ({'; '.join(where)})" for key, where in groups.items() if key != "pass"]
+    told = [*failures, f"pass in {len(groups.get('pass', []))}"]
+    return "pass", f"{len(records)} {what}: {', '.join(told)}."
+
+
+def interpreted(records: list[Record]) -> Conclusion:
+    """Under the interpreter every kernel must agree with float64; one that does not is a failed check."""
+    if gap := completed(records, "interpreted kernels"):
+        return gap
+    bad = [r.payload.get("kernel") or r.kind for r in records if r.status != "pass"]
+    if bad:
+        return "fail", f"Wrong under Triton's interpreter: {words.listed(bad)}."
+    return "pass", f"{words.counted(len(records), 'kernel')} right under Triton's interpreter, against float64."
+
+
+def compiled_on_cpu(records: list[Record]) -> Conclusion:
+    """What Inductor made of the step on a CPU: right or not, and the graph breaks that Dynamo counted."""
+    if gap := completed(records, "compilations for the CPU"):
+        return gap
+    told = [f"{words.where(r.arm)}: {words.short(r)}, {_breaks(r)}" for r in records if r.status in words.RAN]
+    return "pass", f"Compiled for the CPU: {'; '.join(told)}."
+
+
+def _breaks(r: Record) -> str:
+    return words.counted(r.effective.get("graph_breaks", 0), "graph break")
+
+
+def sweep(records: list[Record]) -> Conclusion:
+    """The fastest kernel at each end of the sweep, and how near the floor it comes."""
+    if gap := completed(records, "sweep points"):
+        return gap
+    timed = [r for r in records if r.status == "pass" and r.payload.get("tokens_per_second")]
+    if not timed:
+        return "fail", f"No sweep point was timed: {_reasons(records)}."
+    best = max(timed, key=lambda r: r.payload["tokens_per_second"]).payload
+    share = f", {best['share']:.0%} of the floor" if best.get("share") else ""
+    text = (
+        f"{len(timed)} of {words.counted(len(records), 'sweep point')} timed. Most tokens a second: "
+        f"{best['tokens_per_second']:,.0f} by {best['kernel']} at batch {best['batch']}, context {best['context']}"
+        f"{share}."
+    )
+    return "pass", text

@@ -1,0 +1,173 @@
+"""The report's figures, tables and sentences, on made-up records whose outcomes are known."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+import fake_run
+from capturebook.measure.rows import build_rows_of
+from capturebook.records import Arm
+from capturebook.report import figures, figures_kernels, needs, tables, words
+from capturebook.report.block import Block, link, table
+
+ASKED = fake_run.arm("seen")
+
+
+@pytest.fixture(scope="module")
+def records():
+    clock = fake_run.Clock()
+    return [*fake_run.build_records(clock), *fake_run.step_records(clock), *fake_run.sweep_records(clock)]
+
+
+def alt(block: Block) -> str:
+    return re.search(r'alt="([^"]*)"', block.html).group(1)
+
+
+def cells(block: Block) -> list[list[str]]:
+    """Rows of the first table in a block, as a browser would read them."""
+    html = re.search(r"<table>.*?</table>", block.html, re.S).group(0)
+    rows = ElementTree.fromstring(html).iter("tr")
+    return [["".join(cell.itertext()) for cell in row] for row in rows]
+
+
+def test_the_matrix_shows_every_arm_with_its_outcome(records):
+    rows = cells(figures.arms_matrix(records, ASKED))
+    head, asked = rows[0], next(row for row in rows if row[0] == "the question's arm")
+    shown = dict(zip(head[1:], asked[1:]))
+    assert shown["compile none, capture global"] == "pass"
+    assert shown["compile default, capture global"] == "905"
+    assert shown["compile eager, capture global"] == "pass"
+    assert shown["compile default, capture none"] == "pass"
+    tiles = sum(cell != "" for row in rows[1:] for cell in row[1:])
+    assert tiles == len(fake_run.STORY.arms)
+
+
+def test_a_caveat_and_repeats_that_disagree_are_seen_in_the_matrix(records):
+    by_label = {row[0]: row for row in cells(figures.arms_matrix(records, ASKED))}
+    assert "pass †" in by_label["graph_break=none"]
+    passed = next(r for r in records if r.arm == fake_run.arm("events") and r.role == "arm")
+    other = passed.model_copy(update={"arm": ASKED, "probe": "other"})
+    again = {row[0]: row for row in cells(figures.arms_matrix([*records, other], ASKED))}
+    assert "905 / pass" in again["the question's arm"]
+
+
+def test_each_figure_has_a_text_alternative_a_caption_and_its_data(records):
+    for block in (
+        figures.arms_matrix(records, ASKED),
+        figures.timeline(records),
+        figures_kernels.build_heat(build_rows_of(records)),
+        figures_kernels.sweep(records),
+    ):
+        assert len(alt(block)) > 60
+        assert "<figcaption>" in block.html and "<details>" in block.html and "<tbody>" in block.html
+        assert 'src="data:image/svg+xml;base64,' in block.html
+        assert len(block.text.splitlines()) > 3
+
+
+def test_what_the_failure_needs_follows_from_single_changes(records):
+    parts = {f.name: f.part("905") for f in needs.one_factor(ASKED, records)}
+    assert parts == {
+        "compile": "needed",
+        "capture": "needed",
+        "overlap": "needed",
+        "graph_break": "needed",
+        "sync": "needed",
+        "kernel": "no part in it",
+        "tuning": "no part in it",
+        "variant": "no part in it",
+        "env": "no part in it",
+        "warmup": "changes the error",
+    }
+    rows = {row[0]: row[1:] for row in cells(needs.needed(ASKED, records))}
+    assert rows["overlap"] == ["true", "false ✓ pass ", "needed"]
+    assert "after_fork ✗ 900" in rows["graph_break"][1]
+
+
+def test_what_the_failure_needs_changes_with_the_records(records):
+    """The same arms where nothing but the capture matters: every sentence must follow."""
+    altered = []
+    for r in records:
+        if r.kind == "step" and r.role == "arm" and r.arm.variant == "step" and r.arm.capture == "global":
+            r = r.model_copy(
+                update={"status": "fail", "stage": "capture", "samples": {}, "chain": fake_run._chain(905)}
+            )
+        altered.append(r)
+    parts = {f.name: f.part("905") for f in needs.one_factor(ASKED, altered)}
+    assert {name for name, part in parts.items() if part == "needed"} == {"capture"}
+    assert needs.needed(ASKED, []).text.startswith("The question's arm, or the arms that differ")
+
+
+def test_sizes_that_the_question_leaves_open_are_no_difference(records):
+    sized = [r.model_copy(update={"arm": r.arm.changed(batch=8, context=2048)}) for r in records if r.kind == "step"]
+    assert needs.needed(ASKED, sized).text == needs.needed(ASKED, records).text
+    assert words.where(ASKED.changed(batch=8), ASKED) == "the question's arm"
+    assert words.where(ASKED.changed(batch=8), ASKED.changed(batch=4)) == "batch=8"
+
+
+def test_the_build_grid_names_what_does_not_fit_or_compile(records):
+    rows = build_rows_of(records)
+    assert len(rows) == 24
+    said = alt(figures_kernels.build_heat(rows))
+    assert "Too large for the target: mma_decode  BLOCK_N=128 num_warps=4 on sm_120." in said
+    assert "Did not compile: none" in said
+    broken = [{**rows[0], "status": "fail", "reason": "died: signal 6"}, *rows[1:]]
+    block = figures_kernels.build_heat(broken)
+    assert "Did not compile: simt_decode  BLOCK_N=32 num_warps=4 on sm_80" in alt(block)
+    assert "fail: died: signal 6" in block.text
+
+
+def test_the_sweep_shows_all_points_and_says_why_there_are_none(records):
+    rows = cells(figures_kernels.sweep(records))
+    assert len(rows) == 1 + 6
+    median = dict(zip(rows[0], rows[1]))
+    assert median["Samples"] == "5" and float(median["Median (µs)"]) == pytest.approx(2.9 * 2.6 * 1.02, abs=0.06)
+    skipped = [r.model_copy(update={"status": "skipped", "reason": "no GPU", "samples": {}}) for r in records]
+    assert figures_kernels.sweep(skipped).text == "No speed was measured: no GPU."
+
+
+def test_evidence_holds_the_whole_exception_chain_and_links_the_log(records):
+    block = tables.evidence([r for r in records if r.kind == "step"], ASKED)
+    assert "905 cudaErrorStreamCaptureIsolation" in block.html
+    assert "cudaErrorStreamCaptureInvalidated" in block.html, "the outer 901 belongs to the chain"
+    assert re.search(r'<a href="logs/[0-9a-f]{12}\.log">log</a>', block.html)
+    assert "wait 1" in block.text and "autotune 5" in block.text
+
+
+def test_text_from_elsewhere_is_escaped_and_drawn_as_it_is(records):
+    hostile = '<script>alert("x")</script> $\\frac{'
+    renamed = [
+        {**row, "kernel": hostile, "config": "<img src=x onerror=y>"}
+        for row in build_rows_of(records)
+    ]  # fmt: skip
+    block = figures_kernels.build_heat(renamed)
+    assert "<script" not in block.html and "<img src=x" not in block.html
+    assert "&lt;script&gt;" in block.html
+    assert "<b>" not in table(["a<b>"], [["<b>"]], "<b>").html
+
+
+@pytest.mark.parametrize(
+    "href", ["javascript:alert(1)", "http://x/y", "//x/y", "/etc/passwd", "../../secret", "a/../../b"]
+)
+def test_only_files_beside_the_report_are_linked(href):
+    assert "href" not in link(href, "log")
+    assert link("logs/a.log", "log") == '<a href="logs/a.log">log</a>'
+
+
+def test_lanes_keep_probes_apart_that_ran_at_the_same_time(records):
+    probes = sorted((r for r in records if r.kind == "step"), key=lambda r: r.started)
+    lanes = figures._lanes(probes)
+    assert sum(map(len, lanes)) == len(probes)
+    for lane in lanes:
+        assert all(a.ended <= b.started for a, b in zip(lane, lane[1:]))
+    assert figures.stage_seconds(probes[3:4]) == pytest.approx({"build": 0.6, "warmup": 1.2, "capture": 0.9})
+
+
+def test_outcomes_in_few_words():
+    clock = fake_run.Clock()
+    failed = fake_run.step(Arm(), clock, 905, "02")
+    died = failed.model_copy(update={"chain": [], "reason": "died: signal 9"})
+    assert (words.short(failed), words.short(died)) == ("905", "fail")
+    assert words.outcome(failed) == "✗ fails with 905 cudaErrorStreamCaptureIsolation"
+    assert words.tally([failed, died]) == "2 fail"
+    assert words.listed(["a"]) == "a" and words.listed(["a", "b", "c"]) == "a, b and c"
