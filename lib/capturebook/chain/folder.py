@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import secrets
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,9 +35,15 @@ def earlier(stamp_a: str, stamp_b: str) -> bool:
     return datetime.fromisoformat(stamp_a) < datetime.fromisoformat(stamp_b)
 
 
-def fresh_name(preset: str) -> str:
-    """A run's folder name: the preset and the UTC second it began."""
-    return f"{Path(preset).stem or 'run'}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+def fresh(preset: str) -> Path:
+    """A new run's folder under outputs/: the preset and the UTC second it began, with a number if that is taken."""
+    word = re.sub(r"[^A-Za-z0-9_-]+", "_", preset)
+    base = paths.resolve("outputs") / f"{word}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    path, number = base, 1
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path
 
 
 def notebook_probe(notebook: str) -> str:

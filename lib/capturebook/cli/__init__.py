@@ -1,10 +1,11 @@
 """The command line. Results asked for with --json go to stdout, all else to stderr.
 
-Exit status: 0 complete, whatever the verdict; 2 bad input, nothing started; 3 something that could run here did not, or a
-control misbehaved (probe: not run); 4 --expect not met; 130 and 143 stopped by Ctrl-C and SIGTERM.
+Exit status: 0 complete, whatever the verdict; 2 bad input, nothing started; 3 something that could run here did not,
+or a control misbehaved (probe: not run); 4 --expect not met; 130 and 143 stopped by Ctrl-C and SIGTERM.
 """
 
 import argparse
+import signal
 import sys
 
 from . import build, look, probe, run
@@ -16,6 +17,8 @@ OWNERS = ("none", "kernel", "stack", "environment", "not_run", "undetermined")
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit status. Bad input is one line for each mistake, on stderr."""
     args = parser().parse_args(argv)
+    # As an exception, so that probes and their folders are cleared away; the default action would leave them.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         return args.command(args)
     except InputError as exc:
@@ -23,7 +26,9 @@ def main(argv: list[str] | None = None) -> int:
         return BAD_INPUT
     except KeyboardInterrupt:
         print(f"capturebook {args.name}: stopped by Ctrl-C", file=sys.stderr)
-        return 130
+        return 128 + signal.SIGINT
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,9 +46,7 @@ def parser() -> argparse.ArgumentParser:
 
     p = add("run", run.run, "run the notebooks, from hypothesis to verdict and report")
     p.add_argument("preset", nargs="?", metavar="PRESET", help="a name in params/ or a YAML file; else doctor chooses")
-    p.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter; JSON unless it is text"
-    )
+    p.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter; JSON if not text")
     p.add_argument("--only", default="", metavar="NN,NN", help="numbers of the notebooks to run, e.g. 00,02,03,05")
     p.add_argument("--run-dir", metavar="RUN", help="run folder to make or to resume")
     p.add_argument("--expect", choices=OWNERS, metavar="OWNER", help=f"exit 4 unless it is: {', '.join(OWNERS)}")

@@ -1,10 +1,8 @@
 """`capturebook build`: kernels cross-compiled for targets that this machine need not have."""
 
-from pathlib import Path
-
 from .. import paths
 from ..chain import plan
-from ..chain.folder import RunFolder, fresh_name
+from ..chain.folder import RunFolder, fresh
 from ..params import validate
 from .common import COMPLETE, INCOMPLETE, InputError, emit, say, where
 
@@ -12,7 +10,7 @@ COLUMNS = ("target", "kernel", "config", "pinned", "registers", "spills", "share
 
 
 def build(args) -> int:
-    """Rows of the build check. Exit 3 when a compilation did not run to an end; one that the compiler refused is a row."""
+    """Rows of the build check. Exit 3 when a compilation did not run to an end; a refused one is a row."""
     from ..measure.build import BuildError, build_rows
     from ..measure.limits import parse_targets
     from ..probes import ProbePool
@@ -21,7 +19,7 @@ def build(args) -> int:
         targets = parse_targets(args.targets) if args.targets else validate({}).targets
         params = validate({"preset": "build", "targets": targets, "all_configs": args.all, "deadline": args.deadline})
         hypothesis, question, _ = plan.ask(params)
-        run = RunFolder.create(Path("outputs") / fresh_name("build"), params, hypothesis, question)
+        run = RunFolder.create(fresh("build"), params, hypothesis, question)
     except (ValueError, FileNotFoundError) as exc:
         raise InputError(exc) from None
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 from .. import paths
 from ..attribution import plan as attribution_plan
 from ..chain import plan
-from ..chain.folder import RunFolder, fresh_name
+from ..chain.folder import RunFolder, fresh
 from ..params import validate
 from ..probes import ProbePool
 from .common import COMPLETE, INCOMPLETE, InputError, emit, say, where
@@ -21,7 +21,7 @@ def probe(args) -> int:
     try:
         params = _parameters(args)
         hypothesis, question, planned = plan.ask(params)
-        path = paths.resolve(args.run_dir or Path("outputs") / fresh_name("probe"))
+        path = paths.resolve(args.run_dir) if args.run_dir else fresh("probe")
         if (path / "run.json").exists():
             run = RunFolder.resume(path, params, hypothesis, question)
         else:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .. import doctor, paths, provenance
 from ..chain import plan
-from ..chain.folder import RunFolder, fresh_name
+from ..chain.folder import RunFolder, fresh
 from ..chain.runner import Chain
 from ..params import apply_sets, load_preset, validate
 from ..probes import servers
@@ -57,7 +57,8 @@ def _parameters(args, facts: dict) -> tuple:
 def _hold(args, params, facts: dict) -> RunFolder:
     """The run folder, made or resumed."""
     hypothesis, question, planned = plan.ask(params)
-    path = paths.resolve(args.run_dir or params.run_dir or Path("outputs") / fresh_name(params.preset))
+    named = args.run_dir or params.run_dir
+    path = paths.resolve(named) if named else fresh(params.preset)
     if (path / "run.json").exists():
         return RunFolder.resume(path, params, hypothesis, question, facts)
     return RunFolder.create(path, params, hypothesis, question, planned, facts)
@@ -78,7 +79,7 @@ def choose(only: str) -> list[Path]:
 
 @contextlib.contextmanager
 def _server(held: RunFolder, notebooks: list[Path]):
-    """One probe server for all notebooks, as variables for them: importing torch in each would cost more than the probes."""
+    """One probe server for all notebooks, as variables for them: importing torch costs more than most probes."""
     if all(path.name[:2] in WITHOUT_PROBES for path in notebooks):
         yield {}
         return

@@ -14,8 +14,8 @@ from .common import InputError
 def locate(target: str, start: Path) -> str:
     """The target with its file relative to the repository or the home folder; modules stay as they are.
 
-    Files are looked up in `start`, then in the repository; so are modules, before the usual places, and the folder that holds
-    one goes into this process's PYTHONPATH. Nothing is imported. Raises InputError, one line.
+    Files are looked up in `start`, then in the repository; so are modules, before the usual places, and the folder that
+    holds one goes into this process's PYTHONPATH. Nothing is imported. Raises InputError, one line.
     """
     root = paths.repository()
     try:
@@ -43,8 +43,9 @@ def _module(target: str, name: str, folders: list[Path]) -> Path | None:
     """The source of a module, found without importing its parents; None for one that has no .py."""
     places = [str(folder) for folder in folders] + sys.path
     spec = None
-    for depth, part in enumerate(name.split("."), 1):
-        full = ".".join(name.split(".")[:depth])
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        full = ".".join(parts[:depth])
         spec = importlib.machinery.PathFinder.find_spec(full, places)
         if spec is None:
             raise InputError(f"subject: {target!r}: no module {full!r} in {folders[0]}, the repository or the packages")
