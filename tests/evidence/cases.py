@@ -337,6 +337,17 @@ OPEN = {
         "undetermined",
         "thread test: thread_local did not tell",
     ),
+    "thread_local fails once in five": (
+        info(WARM),
+        run_of(
+            fail(WARM, 901, chain=[LONE], effective={"threads": ["loader"]}),
+            *_threads(WARM, "global", bad=True),
+            *_threads(WARM, "thread_local", bad=False)[:4],
+            _threads(WARM, "thread_local", bad=True)[4],
+        ),
+        "undetermined",
+        "thread test: thread_local did not tell",
+    ),
     "the compiler fails on the step alone": (
         info(COMPILED),
         run_of(early(COMPILED, "boom", "InductorError", "torch._inductor.exc"), record(WARM), record(twin(COMPILED))),
