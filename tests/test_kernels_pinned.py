@@ -1,0 +1,100 @@
+"""Pinned configurations, pruning and split counts: all of it decided without a GPU."""
+
+import pytest
+import triton
+
+from capturebook.kernels.sparse_mla import pinned
+from capturebook.kernels.sparse_mla.examples import examples
+from capturebook.kernels.sparse_mla.launch import MAX_SPLITS, split_count
+from capturebook.kernels.sparse_mla.mma import mma_kernel, prune, shared_bytes
+from capturebook.kernels.sparse_mla.simt import simt_kernel
+
+TARGETS = {80: 166_912, 90: 232_448, 100: 232_448, 120: 101_376}
+"""Most shared memory one CTA may have, bytes (CUDA C++ Programming Guide, technical specifications)."""
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """Stands for the GPU driver that `prune` asks for architecture and shared memory."""
+
+    class Driver:
+        sm = 90
+
+        @property
+        def utils(self):
+            return self
+
+        def get_device_properties(self, device):
+            return {"max_shared_mem": TARGETS[self.sm]}
+
+        def get_current_device(self):
+            return 0
+
+        def get_current_target(self):
+            return triton.backends.compiler.GPUTarget("cuda", self.sm, 32)
+
+    stand_in = Driver()
+    monkeypatch.setattr(triton.runtime.driver, "_active", stand_in)
+    return stand_in
+
+
+@pytest.mark.parametrize("sm", TARGETS)
+@pytest.mark.parametrize("heads", [8, 16, 32, 64, 128])
+@pytest.mark.parametrize("batch", [1, 16, 17, 256])
+def test_every_shape_has_pinned_configurations_that_are_tried_and_fit(driver, sm, heads, batch):
+    driver.sm = sm
+    config = pinned.pinned_config("mma", sm, heads, batch)
+    assert config in prune(mma_kernel.configs, {}, HEADS=heads)
+    assert shared_bytes(config, sm) <= TARGETS[sm]
+    assert pinned.pinned_config("simt", sm, heads, batch) in simt_kernel.configs
+
+
+@pytest.mark.parametrize("sm", TARGETS)
+def test_pruning_leaves_what_fits(driver, sm):
+    driver.sm = sm
+    kept = prune(mma_kernel.configs, {"q": None}, HEADS=64)
+    assert kept == [c for c in mma_kernel.configs if shared_bytes(c, sm) <= TARGETS[sm]]
+    assert len(kept) >= 3
+    assert {c.kwargs["BLOCK_H"] for c in prune(mma_kernel.configs, {}, HEADS=8)} == {16}
+
+
+def test_pin_leaves_one_configuration_and_is_seen(monkeypatch):
+    monkeypatch.setattr(pinned, "_tuning", {})
+    autotuner = triton.autotune(configs=list(mma_kernel.configs), key=["HEADS"])(mma_kernel.fn)
+    assert pinned.tuning_of("mma") == "live"
+    config = mma_kernel.configs[1]
+    pinned.pin(autotuner, config)
+    assert autotuner.configs == [config] and len(mma_kernel.configs) > 1
+    assert pinned.tuning_of("mma") == str(config) and pinned.tuning_of("simt") == "live"
+
+
+def test_unknown_pins_are_named():
+    with pytest.raises(ValueError, match="kernel: 'fast'; pinned configurations exist for mma, simt"):
+        pinned.pinned_config("fast", 90, 64, 8)
+    with pytest.raises(ValueError, match="sm: 70; pinned configurations exist for 80, 86"):
+        pinned.pinned_config("mma", 70, 64, 8)
+
+
+def test_every_entry_says_how_it_was_chosen():
+    for sm in pinned.LIKE:
+        for kernel in ("mma", "simt"):
+            assert "cross-compilation" in pinned.pinned_entry(kernel, sm, 64, 64)["source"]
+
+
+@pytest.mark.parametrize("kernel", ["mma", "simt"])
+def test_splits_follow_shapes_alone(kernel):
+    for heads in (8, 16, 32, 64, 128):
+        counts = [split_count(kernel, batch, heads, 640) for batch in (1, 2, 4, 8, 16)]
+        assert counts == sorted(counts, reverse=True) and 1 <= counts[-1] and counts[0] <= 10
+    assert split_count(kernel, 1, 64, 8192) <= MAX_SPLITS
+    assert split_count(kernel, 256, 64, 640) == 1 and split_count(kernel, 1, 64, 0) == 1
+
+
+@pytest.mark.parametrize("sm", TARGETS)
+def test_examples_are_whole_calls(sm):
+    made = examples(sm)
+    for example in made:
+        assert set(example.args) == {p.name for p in example.kernel.params}, example.name
+    names = {e.name for e in made}
+    assert names == {e.name for e in made if e.pinned}, "each call has its pinned configuration among its examples"
+    assert {"heads=8", "heads=64"} <= {word for name in names for word in name.split()}
