@@ -1,6 +1,10 @@
 """Parameters: what is refused, in which words; presets and --set."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 
 import papermill.iorw
 import pytest
@@ -66,7 +70,6 @@ def test_a_number_may_be_what_its_range_says_and_nothing_beyond(name):
     low, high = (float(v) for v in row["allowed"].partition(" from ")[2].split(" to "))
     kind = int if row["type"] == "int" else float
     both = {"question": "compile=default"} if name == "error" else {}
-    both |= {"contexts": [1]} if name == "max_context" else {}
     for good in (low, high):
         assert getattr(validate({**both, name: kind(good)}), name) == good
     for bad in (low - 1, high + 1):
@@ -87,9 +90,7 @@ def test_every_error_is_told_not_only_the_first():
 @pytest.mark.parametrize(
     "given, said",
     [
-        ({"contexts": [2048, 4096], "max_context": 2048}, "up to max_context, which is 2048"),
-        ({"question": "context=99999"}, "a context up to max_context, which is 32768"),
-        ({"question": "context=9,max_context=8"}, "a context up to max_context, which is 8"),
+        ({"question": "context=9,max_context=8"}, "a context up to its max_context, 8"),
         ({"error": 905}, "0 without a question"),
         ({"batches": [8, 8]}, "each value once"),
         ({"env": {"CUDA_VISIBLE_DEVICES": "1"}}, "set this one for capturebook itself"),
@@ -223,3 +224,36 @@ def test_a_preset_that_does_not_exist_names_those_that_do():
     assert (
         str(caught.value) == f"preset: given 'h2000', which is no file; allowed: {', '.join(SHIPPED)}, or a YAML file"
     )
+
+
+def test_every_parameter_is_read_by_something(repo):
+    """A parameter that nothing reads would be believed and do nothing."""
+    files = [p for p in (repo / "lib").rglob("*.py") if p.parent.name != "params"]
+    text = "\n".join(p.read_text() for p in [*files, *(repo / "notebooks").glob("*.ipynb")])
+    unread = [
+        n for n in Params.model_fields if not re.search(rf"(params|parameters|given)(\.{n}\b|\[.{{1,2}}{n}\W)", text)
+    ]
+    assert unread == []
+
+
+def test_the_targets_allowed_are_those_with_a_table_of_limits():
+    from capturebook.measure.limits import TABLE
+
+    assert [row["allowed"] for row in describe() if row["name"] == "targets"] == [
+        f"a list of 1 to 6 of {', '.join(str(sm) for sm in TABLE)}"
+    ]
+
+
+def test_the_example_of_a_users_own_kernel_is_right_as_interpreted(repo):
+    """Triton's interpreter shows the arithmetic, not the compilation; it takes a kernel without its autotuner."""
+    code = (
+        "import own_kernel as own; step = own.build(batch=3, width=1000); own.rms_norm = own.rms_norm.fn\n"
+        "inputs = step.make_inputs(0); want = step.reference(*inputs)\n"
+        "print(*(float((s.fn(*inputs).double() - want).abs().max() / want.abs().max()) for s in (step, step.twin)))"
+    )
+    path = f"{repo / 'lib'}{os.pathsep}{repo / 'examples'}"
+    env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
+    said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    kernel, twin = (float(word) for word in said.stdout.split())
+    assert twin <= 2**-8, said.stderr
+    assert kernel <= 2**-7, "the interpreter cuts bf16 off where a GPU rounds"

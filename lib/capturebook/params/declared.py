@@ -50,7 +50,6 @@ class Params(BaseModel):
     contexts: list[Annotated[int, Field(ge=1, le=1048576)]] = _declare(
         [2048, 8192], "sweep: context a row really has", "tokens", min_length=1, max_length=16
     )
-    max_context: int = _declare(32768, "context that buffers are sized for", "tokens", ge=1, le=1048576)
     env: dict[Name, str] = _declare({}, "environment variables that every probe's process starts with")
     preload: list[Module] = _declare([], "modules imported before the subject, in every probe", max_length=16)
     targets: list[Literal[80, 86, 89, 90, 100, 120]] = _declare(
@@ -78,16 +77,12 @@ class Params(BaseModel):
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise ValueError(_line(name, values, "each value once"))
-        for context in self.contexts:
-            if context > self.max_context:
-                raise ValueError(_line("contexts", self.contexts, f"up to max_context, which is {self.max_context}"))
         try:
             arm = arm_from(parse_factors(self.question))
         except ValueError as exc:
             raise ValueError(f"parameter question: given {json.dumps(self.question)}; {exc}") from None
-        limit = arm.max_context or self.max_context
-        if arm.context and arm.context > limit:
-            raise ValueError(_line("question", self.question, f"a context up to max_context, which is {limit}"))
+        if arm.context and arm.max_context and arm.context > arm.max_context:
+            raise ValueError(_line("question", self.question, f"a context up to its max_context, {arm.max_context}"))
         if self.error and not self.question:
             raise ValueError(_line("error", self.error, "0 without a question: which arm showed that error?"))
         if "CUDA_VISIBLE_DEVICES" in self.env:
