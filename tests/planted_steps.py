@@ -1,6 +1,7 @@
 """Steps with known faults, for the tests of the driver on a CPU. Each is a build function."""
 
 import torch
+
 from capturebook.subjects import Step
 
 
@@ -103,3 +104,27 @@ def takes_options(width: int = 4, batch: int = 1) -> Step:
     return Step(
         fn=lambda x: x + x.shape[0] * x.shape[1], make_inputs=make_inputs, reference=lambda x: x + batch * width
     )
+
+
+def random_each_call() -> Step:
+    return Step(fn=lambda x: x + torch.rand(32), make_inputs=draw, reference=lambda x: x.double())
+
+
+@torch.library.custom_op("planted::add_one", mutates_args=())
+def add_one(x: torch.Tensor) -> torch.Tensor:
+    """Writes into its argument and does not say so."""
+    x.add_(1)
+    return x.clone()
+
+
+@add_one.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def hides_a_mutation() -> Step:
+    def fn(x):
+        y = x * 1
+        return add_one(y) + y
+
+    return Step(fn=fn, make_inputs=draw, reference=lambda x: x.double() * 2)

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from capturebook.probes import Probe, ProbePool
 from capturebook.records import Arm, Subject
 from test_probes import Run
@@ -103,3 +104,14 @@ def test_witnesses_are_invisible_to_dynamo_and_see_its_compiles(pool):
         assert seen[True].effective[what] == seen[False].effective[what]
     assert seen[True].counts["dynamo"] >= 2
     assert not seen[False].counts
+
+
+def test_a_wrong_result_is_diagnosed(pool):
+    """The readings that attribution asks of a wrong result: is it the same twice, and do its operators hold?"""
+    fixed = ask(pool, "off_by_a_percent", compile="eager")
+    assert fixed.effective["deterministic"] is True
+    assert fixed.effective["opcheck"] == {}
+    assert ask(pool, "random_each_call").effective["deterministic"] is False
+    undeclared = ask(pool, "hides_a_mutation", compile="aot_eager")
+    assert undeclared.status == "wrong"
+    assert "ok" not in undeclared.effective["opcheck"].values()

@@ -27,9 +27,9 @@ class Calls:
         self.stream = torch.cuda.Stream() if self.cuda else None
         self._other_stream = torch.cuda.Stream() if self.cuda and arm.stream == "other" else None
         self._counter = 0
-        self._inputs = step.make_inputs(seed)
-        if not isinstance(self._inputs, tuple):
-            raise SubjectError(f"make_inputs: returned {type(self._inputs).__name__}; allowed: a tuple")
+        self.inputs = step.make_inputs(seed)
+        if not isinstance(self.inputs, tuple):
+            raise SubjectError(f"make_inputs: returned {type(self.inputs).__name__}; allowed: a tuple")
         self._first_state = clone(self.state())
         self._captured_output = None
         self._verifier = ThreadPoolExecutor(1, thread_name_prefix="capturebook-verify")
@@ -52,7 +52,7 @@ class Calls:
         """Tensors that must keep their values: inputs and state."""
         import torch
 
-        return [x for x in self._inputs if isinstance(x, torch.Tensor)] + list(self.state().values())
+        return [x for x in self.inputs if isinstance(x, torch.Tensor)] + list(self.state().values())
 
     @contextlib.contextmanager
     def around(self):
@@ -97,11 +97,11 @@ class Calls:
     def capture(self, fn) -> None:
         """The captured call. Its stream is current already; it computes nothing until a replay."""
         with self.around():
-            self._captured_output = fn(*self._inputs)
+            self._captured_output = fn(*self.inputs)
 
     def _call(self, fn, stream):
         with self.on_stream(stream), self.around():
-            return fn(*self._inputs)
+            return fn(*self.inputs)
 
     def _begin(self) -> None:
         copy_into(self.state(), self._first_state)
@@ -112,7 +112,7 @@ class Calls:
         """New values, state restored, advance, snapshot, `before`, run, compare."""
         self._refill(self.seed + self._counter)
         self._begin()
-        state, inputs = clone(self.state()), clone(self._inputs)
+        state, inputs = clone(self.state()), clone(self.inputs)
         before()
         self.synchronize()
         output = thread.submit(run).result() if thread else run()
@@ -120,16 +120,16 @@ class Calls:
         self._counter += 1
         after = clone(self.state())
         got = clone(outputs_by_name(output))
-        self._verifier.submit(self._verify, name, inputs, state, got, after, clone(self._inputs)).result()
+        self._verifier.submit(self._verify, name, inputs, state, got, after, clone(self.inputs)).result()
 
     def _refill(self, seed: int) -> None:
         """Write another seed's values into the inputs in place. Raises SubjectError when anything but values varies."""
         import torch
 
         fresh = self.step.make_inputs(seed)
-        if len(fresh) != len(self._inputs):
-            raise SubjectError(f"make_inputs: {len(fresh)} inputs for seed {seed}, {len(self._inputs)} before")
-        for index, (mine, new) in enumerate(zip(self._inputs, fresh)):
+        if len(fresh) != len(self.inputs):
+            raise SubjectError(f"make_inputs: {len(fresh)} inputs for seed {seed}, {len(self.inputs)} before")
+        for index, (mine, new) in enumerate(zip(self.inputs, fresh)):
             if not isinstance(mine, torch.Tensor):
                 if mine != new:
                     raise SubjectError(
@@ -186,7 +186,7 @@ class Calls:
 
         declared = {t.untyped_storage().data_ptr() for t in self.state().values()}
         for index, (was, now) in enumerate(zip(before, after)):
-            live = self._inputs[index]
+            live = self.inputs[index]
             if not isinstance(live, torch.Tensor) or live.untyped_storage().data_ptr() in declared:
                 continue
             if not torch.equal(was.view(torch.uint8), now.view(torch.uint8)) if was.numel() else False:

@@ -9,7 +9,7 @@ import threading
 import time
 
 from ..subjects.loader import as_step, load, options_for
-from . import effective, graph, tuning
+from . import diagnose, effective, graph, tuning
 from .calls import Calls
 from .witnesses import Witnesses, watch
 
@@ -53,10 +53,14 @@ def run(ctx) -> dict:
                 threads = calls.foreign_threads()
                 ctx.fields["tuning"] = tuning.winners()
                 ctx.fields["effective"] = {**effective.read_back(ctx.given), "threads": threads}
+            bad = [check for check in calls.checks if not check.ok]
+            if bad:
+                _diagnose(calls, ctx.fields["effective"], "deterministic", lambda: diagnose.deterministic(calls))
+                if arm.compile != "none":
+                    _diagnose(calls, ctx.fields["effective"], "opcheck", lambda: diagnose.operators(calls))
     finally:
         ctx.fields["events"] = [event.model_dump() for event in witnesses.events]
         ctx.fields["counts"] = witnesses.counts
-    bad = [check for check in calls.checks if not check.ok]
     if bad:
         shown = "not finite" if bad[0].error is None else f"{bad[0].error:.3g}"
         return {"status": "wrong", "reason": f"{bad[0].call}: {bad[0].output} is off by {shown} > {bad[0].tolerance:g}"}
@@ -80,6 +84,14 @@ def _build(ctx):
         else:
             step = step.twin
     return step, None
+
+
+def _diagnose(calls: Calls, fields: dict, name: str, measure) -> None:
+    """Add one reading about a wrong result. The result stays wrong when the reading fails; the caveat says so."""
+    try:
+        fields[name] = measure()
+    except Exception as error:
+        calls.caveats.append(f"{name} was not read: {type(error).__name__}: {str(error).splitlines()[:1]}")
 
 
 def _drive(ctx, calls: Calls, step) -> None:
@@ -107,7 +119,10 @@ def _drive(ctx, calls: Calls, step) -> None:
     ctx.stage("replay")
     for number in range(REPLAYS):
         calls.replay(captured, f"replay {number + 1}")
-    if ctx.args.get("samples") and all(check.ok for check in calls.checks):
+    if any(not check.ok for check in calls.checks):
+        fields = ctx.fields.setdefault("graph", {})
+        _diagnose(calls, fields, "missing", lambda: diagnose.kernels_missing(calls, fn, captured))
+    elif ctx.args.get("samples"):
         ctx.stage("time")
         ctx.fields["samples"] = {"replay": calls.time_replay(captured, ctx.args["samples"])}
 

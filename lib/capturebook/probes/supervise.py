@@ -12,7 +12,6 @@ import time
 
 from . import child, processes
 
-
 _EXPECTED = ("torch/_inductor/compile_worker", "multiprocessing.resource_tracker")
 """Helpers that torch starts for a compile and ends at interpreter exit, which a probe never reaches."""
 
