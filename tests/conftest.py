@@ -1,5 +1,6 @@
 """What all tests share: where the repository lies, child processes that find the package, GPU tests skipped aloud."""
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -10,6 +11,10 @@ REPO = Path(__file__).resolve().parents[1]
 # Children (probes, notebooks, the command line) are started with `sys.executable`, which need not have us installed.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPO / "lib"), os.environ.get("PYTHONPATH")]))
 os.environ["MPLBACKEND"] = "Agg"
+
+# After `pip install --target` nbconvert's templates lie beside the packages, where Jupyter does not look (see Makefile).
+BESIDE = Path(importlib.util.find_spec("ipykernel").origin).parents[1] / "share" / "jupyter"
+os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(BESIDE), os.environ.get("JUPYTER_PATH")]))
 
 
 @pytest.fixture(scope="session")

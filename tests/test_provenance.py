@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -237,3 +238,13 @@ def test_this_gpu_is_the_one_that_torch_uses():
     facts = provenance.collect()
     assert f"{facts['gpu']['name']}|{facts['gpu']['sm']}" == said
     assert doctor.choose_preset(facts)[0] != "cpu" and check(("test",)) == []
+
+
+def test_whether_the_sample_run_was_made_with_the_present_code(repo):
+    path = repo / "outputs" / "h200" / "run.json"
+    if not path.exists():
+        pytest.skip("outputs/h200 holds no run")
+    recorded, present = json.loads(path.read_text())["code"], provenance.code_tree()
+    assert re.fullmatch(r"[0-9a-f]{40}", recorded)
+    if recorded != present:
+        pytest.skip(f"outputs/h200 was recorded with code tree {recorded[:12]}; the present one is {present[:12]}")
