@@ -12,7 +12,7 @@ REPO = Path(__file__).resolve().parents[1]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPO / "lib"), os.environ.get("PYTHONPATH")]))
 os.environ["MPLBACKEND"] = "Agg"
 
-# After `pip install --target` nbconvert's templates lie beside the packages, where Jupyter does not look (see Makefile).
+# After `pip install --target` nbconvert's templates lie beside the packages, where Jupyter does not look.
 BESIDE = Path(importlib.util.find_spec("ipykernel").origin).parents[1] / "share" / "jupyter"
 os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(BESIDE), os.environ.get("JUPYTER_PATH")]))
 
