@@ -7,7 +7,6 @@ import json
 import sys
 
 import torch
-from kernel_cases import EMPTY_ROWS, edge_inputs
 
 from capturebook.kernels.sparse_mla import decode_reference, error
 from capturebook.kernels.sparse_mla.inputs import make_inputs
@@ -15,6 +14,7 @@ from capturebook.kernels.sparse_mla.interpret import interpret
 from capturebook.kernels.sparse_mla.launch import split_count
 from capturebook.kernels.sparse_mla.pinned import pinned_config
 from capturebook.kernels.sparse_mla.reference import lse_error
+from kernel_cases import EMPTY_ROWS, edge_inputs
 
 SMALL = dict(batch=2, context=256, window=40, topk=72, holes=0.1)
 CASES = {

@@ -8,6 +8,7 @@ from capturebook.kernels.sparse_mla.examples import examples
 from capturebook.kernels.sparse_mla.launch import MAX_SPLITS, split_count
 from capturebook.kernels.sparse_mla.mma import mma_kernel, prune, shared_bytes
 from capturebook.kernels.sparse_mla.simt import simt_kernel
+from capturebook.measure.specialise import specialise
 
 TARGETS = {80: 166_912, 90: 232_448, 100: 232_448, 120: 101_376}
 """Most shared memory one CTA may have, bytes (CUDA C++ Programming Guide, technical specifications)."""
@@ -98,3 +99,13 @@ def test_examples_are_whole_calls(sm):
     names = {e.name for e in made}
     assert names == {e.name for e in made if e.pinned}, "each call has its pinned configuration among its examples"
     assert {"heads=8", "heads=64"} <= {word for name in names for word in name.split()}
+
+
+@pytest.mark.parametrize("sm, heads, entries", [(80, 32, 32), (90, 64, 32), (100, 64, 32), (120, 16, 64)])
+def test_shared_memory_is_what_the_compiler_takes(sm, heads, entries):
+    """One configuration for each matrix unit; too low an estimate would let a configuration through that cannot run."""
+    wanted = {"BLOCK_H": heads, "BLOCK_N": entries}
+    example = next(e for e in examples(sm) if e.config.kwargs == wanted and e.args["HEADS"] == 64)
+    compiled = specialise(example.kernel, example.args, example.config, sm).compile()
+    bound = shared_bytes(example.config, sm)
+    assert bound - 1024 <= compiled.metadata.shared <= bound

@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from kernel_cases import EMPTY_ROWS, edge_inputs
 
 from capturebook.kernels.sparse_mla import decode, decode_reference, decode_twin, error
 from capturebook.kernels.sparse_mla.cost import decode_cost
 from capturebook.kernels.sparse_mla.inputs import EXTRA_PAGE, WINDOW_PAGE, make_inputs
 from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
+from kernel_cases import EMPTY_ROWS, edge_inputs
 
 LN3, LN4 = math.log(3), math.log(4)
 

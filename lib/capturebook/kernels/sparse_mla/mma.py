@@ -16,15 +16,19 @@ CONFIGS = [
 
 
 def shared_bytes(config: triton.Config, sm: int, d: int = 512) -> int:
-    """Upper bound of the shared memory [bytes] of one CTA of `mma_kernel`; within 3 KiB of what Triton 3.6..3.9 allots.
+    """Upper bound of the shared memory [bytes] of one CTA of `mma_kernel`, within 1 KiB of what Triton 3.6 to 3.9 take.
 
-    The q tile, the row tiles in flight, the weights on their way to the second matmul. mma.sync (sm_8x, sm_12x, and
-    tiles of fewer than 64 heads everywhere) keeps num_stages - 1 row tiles, wgmma (sm_90) num_stages, and tcgen05
-    (sm_10x) one more.
+    The q tile and the row tiles in flight: num_stages - 1 with mma.sync (sm_8x and sm_12x, and fewer than 64 heads
+    anywhere), where the weights of the second matmul pass through shared memory too; num_stages with wgmma (sm_90);
+    one more with tcgen05 (sm_10x).
     """
-    tile_h, tile_n = config.kwargs["BLOCK_H"], config.kwargs["BLOCK_N"]
-    more = {9: 0, 10: 1, 11: 1}.get(sm // 10, -1) if tile_h >= 64 else -1
-    return 2 * d * (tile_h + tile_n * (config.num_stages + more)) + 2 * tile_h * tile_n + 1024
+    heads, entries = config.kwargs["BLOCK_H"], config.kwargs["BLOCK_N"]
+    wide = {9: 0, 10: 1, 11: 1}.get(sm // 10) if heads >= 64 else None
+    if wide is None:
+        tiles, weights = config.num_stages - 1, 2 * heads * entries
+    else:
+        tiles, weights = config.num_stages + wide, 0
+    return 2 * d * (heads + entries * tiles) + weights + 1024
 
 
 def prune(configs: list, named_args: dict, **kwargs) -> list:
@@ -74,7 +78,7 @@ def mma_kernel(
     head_ok = heads < HEADS
     columns = tl.arange(0, D)
     log2e = 1.4426950408889634
-    # A Python float is fp32 to Triton and fp64 to Inductor, which then refuses the fp64 accumulators that follow from it.
+    # A Python float is fp32 to Triton and fp64 to Inductor, and fp64 accumulators do not compile.
     scale_log2 = (scale * log2e).to(tl.float32)
 
     window_length = load_length(window_lengths, request, window_width)

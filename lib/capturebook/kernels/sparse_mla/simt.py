@@ -44,7 +44,7 @@ def simt_kernel(
     request = tl.program_id(2).to(tl.int64)
     columns = tl.arange(0, D)
     log2e = 1.4426950408889634
-    # A Python float is fp32 to Triton and fp64 to Inductor, which then refuses the fp64 accumulators that follow from it.
+    # A Python float is fp32 to Triton and fp64 to Inductor, and fp64 accumulators do not compile.
     scale_log2 = (scale * log2e).to(tl.float32)
 
     window_length = load_length(window_lengths, request, window_width)
