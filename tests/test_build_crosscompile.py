@@ -144,6 +144,15 @@ ptxas info    : Used 255 registers, used 1 barriers, 408 bytes cmem[0]"""
         resources.from_ptxas_log("")
 
 
+def test_what_ptxas_says_again_of_a_compiled_kernel_is_what_it_said():
+    """`loaded` reads spills this way, on a GPU, from a kernel that was compiled elsewhere."""
+    config = triton.Config({"BLOCK_N": 32}, num_warps=4, num_stages=2, maxnreg=64)
+    with resources.ptxas_log() as log:
+        compiled = specialise(build_examples.gather_dot, build_examples.gather_dot_args(), config, 90).compile()
+    first = resources.from_ptxas_log(log.getvalue())
+    assert first.spills > 0 and resources._ptxas_again(compiled) == first
+
+
 def test_opcodes_are_counted_at_instructions_only():
     text = """
         /*0000*/                   LDC R1, c[0x0][0x28] ;        /* 0x0 */

@@ -1,5 +1,8 @@
 """The least time that bytes and FLOPs allow on a GPU, and a job that measures its two rates."""
 
+from typing import Any
+
+from ..probes import Probe
 from .gpu_processes import foreign_processes, refusal
 from .timing import spread, time_variants
 
@@ -23,11 +26,27 @@ def bound(bytes_moved: float, flops: float, tb_s: float, tflops: float) -> str:
     return "bytes" if bytes_moved / tb_s >= flops / tflops else "flops"
 
 
+def plan_floors(params: Any) -> list[Probe]:
+    """The probe that measures both rates, or none when the parameters give both."""
+    if params.dram_tb_s and params.tensor_tflops:
+        return []
+    return [
+        Probe(
+            kind="floor",
+            job="capturebook.measure.floors:run",
+            args={"gigabytes": 4.0, "size": 8192, "samples": 15},
+            exclusive=True,
+            deadline=max(params.deadline, 60.0),
+            label="copy and matmul rates",
+        )
+    ]
+
+
 def run(ctx) -> dict:
     """Job: copy bandwidth and bf16 matmul rate of this GPU. Samples in us per call, rates from their medians.
 
     args: gigabytes (of x, read once and written once; bounded by a quarter of free memory), size (of the square
-    matrices), rounds. The copy is a kernel, x + 1: a `copy_` captured in a graph becomes a memcpy node, which reached
+    matrices), samples. The copy is a kernel, x + 1: a `copy_` captured in a graph becomes a memcpy node, which reached
     only 2.7 of 4.3 TB/s on an H200.
     """
     import torch
@@ -43,7 +62,7 @@ def run(ctx) -> dict:
     a, b, c = torch.randn(3, size, size, device="cuda", dtype=torch.bfloat16).unbind()
     ctx.stage("time")
     samples = time_variants(
-        {"copy": [lambda: torch.add(x, 1.0, out=y)], "matmul": [lambda: torch.mm(a, b, out=c)]}, ctx.args["rounds"]
+        {"copy": [lambda: torch.add(x, 1.0, out=y)], "matmul": [lambda: torch.mm(a, b, out=c)]}, ctx.args["samples"]
     )
     found = foreign_processes()
     if found:

@@ -19,8 +19,8 @@ TARGET = 90
 def plan_interpret(kernels: list[str], seed: int = 0, deadline: float = 240.0) -> list[Probe]:
     """Two probes for each kernel: several splits with the combine kernel after them, and one split without it."""
     shapes = [
-        {"batch": 3, "heads": 16, "context": 640, "window": 128, "topk": 96, "kind": "random"},
-        {"batch": 1, "heads": 16, "context": 40, "window": 32, "topk": 16, "kind": "sink"},
+        {"batch": 2, "heads": 16, "context": 512, "window": 96, "topk": 64, "kind": "random"},
+        {"batch": 1, "heads": 8, "context": 40, "window": 32, "topk": 16, "kind": "sink"},
     ]
     return [
         Probe(

@@ -1,0 +1,123 @@
+"""What only a GPU can show: the loaded kernel is the one of the build row, timings come with correctness."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from capturebook.measure import floors, sweep
+from capturebook.params import Params
+from capturebook.probes import ProbePool
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    run = SimpleNamespace(path=tmp_path_factory.mktemp("run"), name="test", nonce="f00d", append=lambda record: None)
+    with ProbePool(run, on_event=lambda text: None) as pool:
+        yield pool
+
+
+LOADED = """
+import json, torch
+from capturebook.kernels.sparse_mla import decode, pinned
+from capturebook.kernels.sparse_mla.examples import SHAPES, examples
+from capturebook.kernels.sparse_mla.inputs import make_inputs
+from capturebook.kernels.sparse_mla.mma import mma_kernel
+from capturebook.kernels.sparse_mla.simt import simt_kernel
+from capturebook.measure import crosscompile, resources
+from capturebook.measure.limits import parse_target
+
+major, minor = torch.cuda.get_device_capability()
+sm = parse_target(major * 10 + minor)
+pairs = []
+for kernel, heads, batch in SHAPES:
+    tuner = {"mma": mma_kernel, "simt": simt_kernel}[kernel]
+    pinned.pin(tuner, pinned.pinned_config(kernel, sm, heads, batch))
+    inputs = make_inputs(0, batch, heads, context=8192, device="cuda", window_slots=256, extra_slots=256)
+    tuner.fn.device_caches.clear()
+    decode(*inputs.args(), kernel=kernel)
+    (compiled,) = tuner.fn.device_caches[torch.cuda.current_device()][0].values()
+    name = f"{kernel}_kernel heads={heads} batch={batch}"
+    (example,) = [e for e in examples(sm) if e.pinned and e.name == name]
+    row = crosscompile.cached_row(example, sm, "")
+    pairs.append([name, resources.loaded(compiled), {k: row[k] for k in ("registers", "stack", "spills", "shared")}])
+print(json.dumps(pairs))
+"""
+
+
+def test_the_launched_kernel_is_the_one_of_the_row():
+    """Registers, stack, spills and shared memory of what `decode` launched, against the row made without a GPU."""
+    import json
+
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    pairs = json.loads(done.stdout.splitlines()[-1])
+    assert len(pairs) == 4
+    assert [(name, loaded) for name, loaded, _ in pairs] == [(name, row) for name, _, row in pairs]
+
+
+LIMITS = """
+import torch
+from triton.runtime import driver
+from capturebook.measure.limits import TABLE, parse_target
+
+p = torch.cuda.get_device_properties(0)
+limits = TABLE[parse_target(p.major * 10 + p.minor)]
+assert driver.active.utils.get_device_properties(0)["max_shared_mem"] == limits.shared_per_cta
+assert p.shared_memory_per_multiprocessor == limits.shared_per_sm
+assert p.regs_per_multiprocessor == limits.registers_per_sm
+assert p.max_threads_per_multi_processor == limits.threads_per_sm
+"""
+
+
+def test_the_limits_of_this_gpu_are_those_of_the_table():
+    done = subprocess.run([sys.executable, "-c", LIMITS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_floors_are_positive_rates_of_this_gpu(pool):
+    (record,) = pool.run(floors.plan_floors(Params()))
+    assert record.status == "pass", record.reason
+    assert len(record.samples["copy"]) == len(record.samples["matmul"]) == 15
+    assert record.payload["tb_s"] > 0 and record.payload["tflops"] > 0
+    assert record.payload["source"] == floors.MEASURED
+
+
+@pytest.mark.parametrize("tuning", ["live", "pinned"])
+def test_a_sweep_point_is_checked_then_timed(pool, tuning):
+    params = Params(batches=[8], contexts=[2048], samples=5, deadline=180.0)
+    rates = {"tb_s": 1.0, "tflops": 100.0, "source": "test"}
+    (record,) = pool.run(sweep.plan_sweep(params, rates, tuning=tuning))
+    assert record.status == "pass", record.reason or record.root
+    assert [(c.call, c.output, c.ok) for c in record.checks] == [
+        (kernel, output, True) for kernel in ("simt", "mma") for output in ("out", "lse")
+    ]
+    assert {name: len(us) for name, us in record.samples.items()} == {"simt": 5, "mma": 5}
+    assert record.payload["sets"] * 8 * 560 * 1024 >= 180e6
+    for name, variant in record.payload["variants"].items():
+        assert variant["kernel"] == name and "BLOCK_N=" in variant["config"]
+        assert variant["median_us"] * variant["tokens_per_second"] == pytest.approx(8e6)
+
+
+OCCUPIED = """
+import sys, torch
+x = torch.ones(1, device="cuda")
+torch.cuda.synchronize()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_foreign_process_makes_the_timing_not_run(pool):
+    other = subprocess.Popen([sys.executable, "-c", OCCUPIED], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert other.stdout.readline() == b"ready\n"
+        (record,) = pool.run(sweep.plan_sweep(Params(batches=[1], contexts=[2048], seed=9, deadline=180.0), {}))
+    finally:
+        other.stdin.close()
+        other.wait(30)
+    assert record.status == "not_run" and "the GPU is shared with pid" in record.reason
+    assert not record.samples

@@ -1,0 +1,49 @@
+"""The interpreter job: real kernels in processes of their own, and what it says of a wrong one."""
+
+from types import SimpleNamespace
+
+import numpy
+import pytest
+import triton
+
+from capturebook.measure import interpret
+from capturebook.probes import ProbePool
+
+OLD = tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7) and tuple(
+    map(int, numpy.__version__.split(".")[:2])
+) >= (2, 4)
+
+
+@pytest.mark.skipif(OLD, reason=f"the interpreter of triton {triton.__version__} cannot loop with numpy >= 2.4")
+def test_both_kernels_agree_with_float64(tmp_path):
+    run = SimpleNamespace(path=tmp_path, name="test", nonce="f00d", append=lambda record: None)
+    with ProbePool(run, on_event=lambda text: None) as pool:
+        records = pool.run(interpret.plan_interpret(["mma", "simt"]))
+    assert [(r.status, r.reason) for r in records] == [("pass", "")] * 4
+    assert [r.payload["kernel"] for r in records] == ["mma", "mma", "simt", "simt"]
+    assert [r.payload["splits"] > 1 for r in records] == [True, False] * 2  # with combine, and without
+    assert all(0 < r.payload["error"] < interpret.TOLERANCE and r.payload["operands"] == "fp32" for r in records)
+    assert all("BLOCK_N=" in r.payload["config"] for r in records)
+
+
+def context(probe):
+    return SimpleNamespace(args=probe.args, seed=probe.seed, stage=lambda name: None)
+
+
+def test_without_the_variable_it_says_so():
+    with pytest.raises(RuntimeError, match="^TRITON_INTERPRET: not set"):
+        interpret.run(context(interpret.plan_interpret(["mma"])[1]))
+
+
+def test_a_wrong_kernel_is_wrong(monkeypatch):
+    from capturebook.kernels import sparse_mla
+    from capturebook.kernels.sparse_mla import interpret as theirs
+
+    def forgets_the_sink(kernel, tensors, scale, config):
+        *rest, sink = tensors
+        return sparse_mla.decode_reference(*rest, sink - 20.0, scale)
+
+    monkeypatch.setattr(theirs, "interpret", forgets_the_sink)
+    result = interpret.run(context(interpret.plan_interpret(["mma"])[1]))
+    assert result["status"] == "wrong" and result["reason"].startswith("mma differs from float64: out ")
+    assert [check["ok"] for check in result["checks"]] == [False, True]
