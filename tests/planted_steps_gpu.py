@@ -1,6 +1,7 @@
 """Steps with known faults that only a capture brings out."""
 
 import torch
+
 from capturebook.subjects import Step
 
 

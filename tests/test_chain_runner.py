@@ -11,6 +11,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
+
 from capturebook.chain.folder import RunFolder
 from capturebook.chain.runner import Chain
 from capturebook.records import Question

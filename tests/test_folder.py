@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from capturebook.chain.folder import RunFolder, RunFolderError, stamp
 from capturebook.records import Arm, Question, Record, probe_id
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from capturebook.probes import Probe, ProbePool, processes
 
 HERE = Path(__file__).parent

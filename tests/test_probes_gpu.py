@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from capturebook.probes import Probe, ProbePool
 from capturebook.records import Arm, Subject
 from test_probes import Run

@@ -5,10 +5,11 @@ import threading
 import pytest
 import torch
 import torch._inductor.runtime.triton_heuristics as heuristics
-from capturebook.probes.graph import is_chain
-from capturebook.probes.witnesses import Witnesses, watch
 from triton import knobs
 from triton.runtime.autotuner import Autotuner
+
+from capturebook.probes.graph import is_chain
+from capturebook.probes.witnesses import Witnesses, watch
 
 
 def _watched_places():

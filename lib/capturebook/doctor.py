@@ -1,18 +1,10 @@
-"""What this machine can run: the preset that suits it and why, and what it cannot do, in plain lines.
+"""What this machine can run: the preset that suits it and why, and what it cannot do, in plain lines."""
 
-python -m capturebook.doctor [--json | --preset]
-"""
-
-import argparse
 import importlib.util
-import json
 import re
 import shutil
-import sys
 import sysconfig
 from pathlib import Path
-
-from . import provenance
 
 PRESETS = ((r"\bH200\b", "sm_90", "h200"), (r"\bRTX PRO 6000 Blackwell\b", "sm_120", "rtx_pro_6000"))
 """GPUs with a preset of their own: name as the driver gives it, architecture, preset. (A GH200 is no H200.)"""
@@ -93,26 +85,6 @@ def notes(facts: dict) -> list[str]:
     return lines
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command line above; returns 0. Lines for people, or JSON, on stdout."""
-    parser = argparse.ArgumentParser(prog="capturebook doctor", description=__doc__.splitlines()[0])
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="all that was found, as JSON")
-    form.add_argument("--preset", action="store_true", help="the preset's name alone")
-    args = parser.parse_args(argv)
-    facts = provenance.collect()
-    preset, why = choose_preset(facts)
-    if args.preset:
-        print(preset)
-        print(f"preset {preset}: {why}", file=sys.stderr)
-    elif args.json:
-        found = {"preset": preset, "why": why, "cannot": cannot(facts), "notes": notes(facts), "provenance": facts}
-        print(json.dumps(found, indent=1))
-    else:
-        print("\n".join(report(facts)))
-    return 0
-
-
 def report(facts: dict) -> list[str]:
     """The lines that `capturebook doctor` prints."""
     preset, why = choose_preset(facts)
@@ -131,7 +103,3 @@ def _number(version: str) -> int:
 
 def _sm(gpu: dict) -> int:
     return int(gpu["sm"].removeprefix("sm_"))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
