@@ -6,7 +6,7 @@ from pathlib import Path
 
 def line(notebook: str, text: str) -> str:
     """`12:00:03Z  02_graph_capture    text`, in UTC as the records are."""
-    return f"{datetime.now(UTC):%H:%M:%SZ}  {notebook:<19}  {' '.join(text.split())}"
+    return f"{datetime.now(UTC):%H:%M:%SZ}  {notebook:<19}  {' '.join(text.splitlines())}"
 
 
 def write(run: Path, notebook: str, text: str) -> str:

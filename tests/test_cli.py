@@ -1,0 +1,142 @@
+"""The command line: bad input is one line and exit 2 with nothing started; --json on stdout, all else on stderr."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import planted_repo
+from capturebook import cli
+from capturebook.cli.target import locate
+from capturebook.params import Params, preset_names
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """An empty repository, with the working directory beside it."""
+    root = planted_repo.repository(tmp_path / "repo", a00_one=["pass"])
+    (root / "own.py").write_text("def build(width=8):\n    return 0\n")
+    (tmp_path / "here").mkdir()
+    monkeypatch.setenv("CAPTUREBOOK_ROOT", str(root))
+    monkeypatch.setenv("PYTHONPATH", os.environ["PYTHONPATH"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path / "here")
+    return root
+
+
+BAD = [
+    ("run nope", "preset: given 'nope', which is no file; allowed: "),
+    ("run cpu --set headz=8", "parameter headz: nobody declared it; did you mean heads?"),
+    ("run cpu --set heads=7", "parameter heads: given 7; allowed: one of 8, 16"),
+    ("run cpu --set heads", "--set: given 'heads'; allowed: name=value"),
+    ("run cpu --set hypothesis=nope", "hypothesis: given 'nope', which is no file; allowed: "),
+    ("run cpu --set question=warmup=hot", "question"),
+    ("run cpu --set subject=nope.py:build", "subject: no file 'nope.py' in "),
+    ("run cpu --only 00,9", "--only: given '9'; allowed: 00"),
+    ("run cpu --run-dir params", "run_dir: 'params' is not empty and holds no run.json"),
+    ("probe build", "subject: 'build'; allowed: pkg.mod:build or file.py:build"),
+    ("probe nope.py:build", "subject: no file 'nope.py' in "),
+    ("probe own.py:biuld", "subject: 'own.py:biuld': the file defines no 'biuld'"),
+    ("probe no_such_package.mod:build", "no module 'no_such_package' in "),
+    ("probe capturebook.nope:build", "no module 'capturebook.nope' in "),
+    ("probe own.py:build --option width=eight", "--option: given 'width=eight'; allowed: NAME=JSON"),
+    ("probe own.py:build --option width", "--option: given 'width'; allowed: NAME=VALUE"),
+    ("probe own.py:build --env A", "--env: given 'A'; allowed: NAME=VALUE"),
+    ("probe own.py:build --question compile=fast", "compile"),
+    ("probe own.py:build --deadline 0", "parameter deadline: given 0.0; allowed: a number from 1 to 3600"),
+    ("verdict nope", "'nope' holds no run"),
+    ("report nope", "'nope' holds no run"),
+    ("build --targets sm_7", "sm_7"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), BAD, ids=[words for words, _ in BAD])
+def test_bad_input_is_one_line_and_starts_nothing(root, capsys, words, said):
+    assert cli.main(words.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and said in err
+    assert err.count("\n") == 1 and err.startswith(f"capturebook {words.split()[0]}: ")
+    assert list((root / "outputs").iterdir()) == []
+
+
+@pytest.mark.parametrize("words", ["", "nope", "run cpu --expect stacks", "probe", "verdict"])
+def test_what_is_no_command_exits_2(words, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(words.split())
+    assert stopped.value.code == 2
+
+
+def test_targets_are_looked_up_where_the_command_was_started_then_in_the_repository(root, tmp_path, monkeypatch):
+    here = tmp_path / "here"
+    assert locate("own.py:build", here) == "own.py:build"
+    (here / "own.py").write_text("build = print\n")
+    monkeypatch.setenv("HOME", str(tmp_path / "elsewhere"))
+    assert locate("own.py:build", here) == f"{here}/own.py:build"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert locate("own.py:build", here) == "~/here/own.py:build"
+    assert locate(f"{root}/own.py:build", here) == "own.py:build"
+
+
+def test_modules_are_found_without_being_imported_and_children_will_find_them(root, tmp_path):
+    package = tmp_path / "here" / "planted_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemError('imported')\n")
+    (package / "steps.py").write_text("from torch import *\n")
+    assert locate("planted_package.steps:build", tmp_path / "here") == "planted_package.steps:build"
+    assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path / "here")
+    assert locate("capturebook.subjects.sparse_mla:build", tmp_path) == "capturebook.subjects.sparse_mla:build"
+
+
+def test_a_probe_without_a_gpu_is_not_run(root, capsys, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert cli.main(["probe", "own.py:build", "--json", "--option", "width=16", "--env", "A=1"]) == 3
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert (found["owner"], found["class"]) == ("not_run", None)
+    assert err.strip().splitlines()[-1].startswith("Not decided: the diagnostic did not run")
+    (run,) = (root / "outputs").iterdir()
+    assert found["run"] == f"outputs/{run.name}"
+    info = json.loads((run / "run.json").read_text())
+    assert (info["parameters"]["options"], info["parameters"]["env"]) == ({"width": 16}, {"A": "1"})
+    assert info["ended"] and info["question"]["follow_compiled"]
+    before = (run / "verdict.json").read_bytes()
+    (run / "verdict.json").unlink()
+
+    assert cli.main(["verdict", found["run"], "--json"]) == 0
+    assert capsys.readouterr().out.encode() == before
+    assert not (run / "verdict.json").exists()
+
+
+def test_the_arm_alone(root, capsys, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    question = "compile=default,fullgraph=true,warmup=cold"
+    assert cli.main(["probe", "own.py:build", "--arm-only", "--json", "--question", question, "--run-dir", "x"]) == 3
+    record = json.loads(capsys.readouterr().out)
+    assert (record["status"], record["role"], record["arm"]["fullgraph"]) == ("skipped", "arm", True)
+    assert record["subject"] == {"target": "own.py:build", "options": {}}
+    assert (root / "x" / "records.jsonl").read_text().count("\n") == 1
+
+
+def test_params_and_doctor_as_json(root, capsys):
+    assert cli.main(["params", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(Params.model_fields)
+    assert cli.main(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["preset"] in preset_names() and found["why"] and found["provenance"]["code"]
+
+
+def test_params_write_brings_the_cells_up_to_date(root, capsys):
+    path = root / "notebooks" / "00_one.ipynb"
+    before = path.read_text()
+    path.write_text(before.replace("heads: int", "heads_: int"))
+    assert cli.main(["params", "--write"]) == 0
+    assert json.loads(path.read_text()) == json.loads(before)
+    assert "notebooks/00_one.ipynb" in capsys.readouterr().err
+
+
+def test_the_command_line_imports_no_torch():
+    code = "import sys; from capturebook import cli; import capturebook.chain.session; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr
