@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 import fake_run
+from capturebook.params import Params
 from capturebook.records import Arm, Link, arm_from, parse_factors
 from capturebook.report import explorer_browse
 from capturebook.report.explorer import BrowsePanel, ProbePanel
@@ -19,6 +20,7 @@ from capturebook.report.explorer_factors import UNSET, FactorControls, choices
 from capturebook.report.explorer_probe import ProbeRun, probe_arguments
 
 STANDIN = str(Path(__file__).with_name("explorer_standin.py"))
+PARAMETERS = Params(subject="mod:build").model_dump()
 STORY = Arm(
     kernel="mma", compile="default", overlap=True, sync="stream", graph_break="between", env={"A": "x y", "B": "1"}
 )
@@ -26,9 +28,7 @@ STORY = Arm(
 
 def panel(tmp_path, mode: str, arm: Arm = STORY) -> ProbePanel:
     starts = {"the story's": arm, "the default arm": Arm()}
-    return ProbePanel(
-        "mod:build", starts, tmp_path, {"kernel": ["simt", "mma"]}, command=[sys.executable, STANDIN, mode]
-    )
+    return ProbePanel(PARAMETERS, starts, tmp_path, command=[sys.executable, STANDIN, mode])
 
 
 def until(true, seconds: float = 20.0):
@@ -65,7 +65,7 @@ def test_every_factor_has_a_control_with_its_declared_values():
 )
 def test_controls_and_command_line_carry_an_arm_unchanged(arm):
     assert FactorControls(arm, {}, lambda: None).arm() == arm
-    given = probe_arguments("mod:build", arm)
+    given = probe_arguments(PARAMETERS, arm)
     question = given[given.index("--question") + 1] if "--question" in given else ""
     env = dict(given[i + 1].split("=", 1) for i, word in enumerate(given) if word == "--env")
     assert arm_from({**parse_factors(question), "env": env}) == arm
@@ -152,6 +152,31 @@ def test_the_probe_ends_when_the_kernel_is_killed(tmp_path):
     until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in tree))
 
 
+def test_a_real_probe_without_a_gpu_runs_on_the_cpu(tmp_path, repo):
+    """The command line itself: an uncaptured arm is run, a captured one is refused by --device and skipped without."""
+    (tmp_path / "twice.py").write_text(
+        "import torch\n"
+        "from capturebook.subjects import Step\n"
+        "def build(scale=2):\n"
+        "    make = lambda seed: (torch.full((4,), float(seed)),)\n"
+        "    return Step(fn=lambda x: x * scale, make_inputs=make, reference=lambda x: x + x)\n"
+    )
+    parameters = Params(subject=f"{tmp_path}/twice.py:build", deadline=120.0).model_dump()
+    explorer = ProbePanel(
+        parameters, {"called": Arm(capture="none"), "captured": Arm()}, tmp_path / "outputs", gpu=False
+    )
+    explorer.begin()
+    assert explorer.probe.wait(120)
+    record = explorer.probe.record
+    assert record and record.status == "pass" and record.effective["device"] == "cpu", explorer.text()
+    assert "warmup" in explorer.probe.stages and not list(explorer.probe.run.glob("probes-*"))
+    explorer.start.value = "captured"
+    command = [*explorer.command, *explorer._arguments(), "--run-dir", str(tmp_path / "no"), "--device", "cpu"]
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "capture=none" in refused.stderr
+    assert not (tmp_path / "no").exists()
+
+
 def test_a_refused_probe_is_told_with_its_own_words(tmp_path):
     explorer = panel(tmp_path, "refuse")
     explorer.begin()
@@ -206,7 +231,7 @@ def test_hostile_text_is_shown_and_not_obeyed(tmp_path):
     text = explorer_browse.record_text(record, run)
     assert "secret\n" not in text + "\n" and "outside the run's folder" in text
     assert "\x1b" not in text and "\x07" not in text and "alert(1)" in text
-    explorer = ProbePanel(evil, {"a": Arm()}, tmp_path)
+    explorer = ProbePanel({**PARAMETERS, "subject": evil}, {"a": Arm()}, tmp_path)
     assert "<script>" not in explorer.chosen.value
 
 

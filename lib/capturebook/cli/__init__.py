@@ -59,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--question", default="", metavar="FACTOR=VALUE,...", help="the arm asked about")
     p.add_argument("--deadline", type=float, default=60.0, metavar="S", help="seconds a process may take")
     p.add_argument("--arm-only", action="store_true", help="run the asked arm once, without controls or verdict")
+    p.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: with --arm-only and capture=none")
     p.add_argument("--run-dir", metavar="RUN", help="run folder to make or to resume")
     p.add_argument("--json", action="store_true", help="the verdict (with --arm-only: the record) on stdout")
 

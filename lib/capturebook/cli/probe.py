@@ -1,6 +1,7 @@
 """`capturebook probe`: one step, its controls and the arms that its question needs, in a small run of their own."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from .. import paths
@@ -21,6 +22,8 @@ def probe(args) -> int:
     try:
         params = _parameters(args)
         hypothesis, question, planned = plan.ask(params)
+        if args.device == "cpu" and not (args.arm_only and question.arm.capture == "none"):
+            raise InputError("--device: given 'cpu'; allowed: cuda, or cpu with --arm-only and capture=none")
         path = paths.resolve(args.run_dir) if args.run_dir else fresh("probe")
         if (path / "run.json").exists():
             run = RunFolder.resume(path, params, hypothesis, question)
@@ -30,7 +33,7 @@ def probe(args) -> int:
         raise InputError(exc) from None
     say(f"run folder: {where(run)}")
     try:
-        return _alone(run, question, args.json) if args.arm_only else _decide(run, args.json)
+        return _alone(run, question, args.device, args.json) if args.arm_only else _decide(run, args.json)
     finally:
         run.close()
 
@@ -60,10 +63,13 @@ def _pair(flag: str, text: str, read) -> tuple:
     raise InputError(f"{flag}: given {text!r}; allowed: NAME=VALUE")
 
 
-def _alone(run: RunFolder, question, as_json: bool) -> int:
+def _alone(run: RunFolder, question, device: str, as_json: bool) -> int:
     """The asked arm once; its record is the result."""
+    asked = attribution_plan.arm_probe(question.arm, run.info["parameters"])
+    if device == "cpu":
+        asked = replace(asked, args={**asked.args, "device": "cpu"})
     with ProbePool(run, on_event=say) as pool:
-        (record,) = pool.run([attribution_plan.arm_probe(question.arm, run.info["parameters"])])
+        (record,) = pool.run([asked])
     run.finish()
     if as_json:
         emit(record.model_dump())

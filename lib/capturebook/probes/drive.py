@@ -52,7 +52,7 @@ def run(ctx) -> dict:
                 ctx.fields["caveats"] = calls.caveats
                 threads = calls.foreign_threads()
                 ctx.fields["tuning"] = tuning.winners()
-                ctx.fields["effective"] = {**effective.read_back(ctx.given), "threads": threads}
+                ctx.fields["effective"] = {**effective.read_back(ctx.given), "device": device, "threads": threads}
             bad = [check for check in calls.checks if not check.ok]
             if bad:
                 _diagnose(calls, ctx.fields["effective"], "deterministic", lambda: diagnose.deterministic(calls))

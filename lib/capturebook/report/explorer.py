@@ -13,7 +13,6 @@ from pathlib import Path
 import ipywidgets as w
 from IPython.display import display
 
-from ..attribution.plan import subject
 from ..paths import resolve
 from ..records import Arm
 from .explorer_browse import Browser, record_row, run_names
@@ -44,30 +43,29 @@ class Twin:
 class ProbePanel:
     """Choose an arm of one target, run one probe of it in a child process, stop it.
 
-    `starts` are arms to begin from, {name: Arm}; the first is chosen. `suggestions` are values to offer for a factor
-    that Arm declares as free text; `more` are further arguments of `probe_arguments`. A probe makes its own run folder
-    under `outputs`. `command` is what runs a probe, without its arguments.
+    `parameters` is Params as a dict: subject, options, env, preload, deadline, and kernels to suggest. `starts` are
+    arms to begin from, {name: Arm}; the first is chosen. A probe makes its own run folder under `outputs`. `gpu` says
+    whether there is one here. `command` is what runs a probe, without its arguments.
     """
 
     def __init__(
         self,
-        target: str,
+        parameters: dict,
         starts: dict[str, Arm],
         outputs: Path,
-        suggestions: dict[str, list[str]] | None = None,
-        more: dict | None = None,
+        gpu: bool = True,
         command: list[str] | None = None,
     ):
-        self.outputs, self.more = outputs, more or {}
+        self.parameters, self.outputs, self.gpu = parameters, outputs, gpu
         self.command = command or [sys.executable, "-m", "capturebook"]
         self.starts = starts
         self.probe: ProbeRun | None = None
         self.twin = Twin(self.text)
         self.target = w.Text(
-            value=target, description="target", layout=w.Layout(width="540px"), continuous_update=False
+            value=parameters["subject"], description="target", layout=w.Layout(width="540px"), continuous_update=False
         )
         self.start = w.Dropdown(options=list(starts), description="begin from", layout=w.Layout(width="360px"))
-        self.factors = FactorControls(next(iter(starts.values())), suggestions or {}, self.refresh)
+        self.factors = FactorControls(next(iter(starts.values())), {"kernel": parameters["kernels"]}, self.refresh)
         self.run = w.Button(description="Run one probe", icon="play", button_style="primary")
         self.stop = w.Button(description="Stop", icon="stop", button_style="danger", disabled=True)
         self.chosen, self.progress, self.said = w.HTML(), w.HTML(), w.HTML()
@@ -84,12 +82,10 @@ class ProbePanel:
     @classmethod
     def of(cls, session) -> "ProbePanel":
         """For a notebook's session: its subject, the arm its question is about, and the arms its run has planned."""
-        params = session.params
-        asked = subject(params.model_dump())
         starts = {"the question": session.question.arm}
         starts |= {entry["id"]: Arm(**entry["arm"]) for entry in session.run.info["plan"]}
-        more = {"options": asked.options, "env": params.env, "preload": params.preload, "deadline": params.deadline}
-        return cls(asked.target, starts, resolve("outputs"), {"kernel": params.kernels}, more)
+        gpu = session.run.info["provenance"]["gpu"] is not None
+        return cls(session.params.model_dump(), starts, resolve("outputs"), gpu)
 
     def _ipython_display_(self) -> None:
         display(self.widget)
@@ -123,7 +119,7 @@ class ProbePanel:
         self.refresh()
 
     def _arguments(self) -> list[str]:
-        return probe_arguments(self.target.value.strip(), self.factors.arm(), **self.more)
+        return probe_arguments({**self.parameters, "subject": self.target.value.strip()}, self.factors.arm(), self.gpu)
 
     def _problem(self) -> str:
         """Why the choice cannot be run, in one line; "" when it can."""
@@ -135,7 +131,7 @@ class ProbePanel:
     def refresh(self) -> None:
         """Make widgets and text say what is chosen and what the probe does."""
         problem, probe = self._problem(), self.probe
-        self.chosen.value = _pre(problem or self._command_text(), error=bool(problem))
+        self.chosen.value = _pre("\n".join([problem or self._command_text(), *self._machine()]), error=bool(problem))
         self.run.disabled = self.running or bool(problem)
         self.stop.disabled = not self.running or probe.state == "stopping"
         self.said.value = html.escape(probe.headline() if probe else "")
@@ -144,6 +140,9 @@ class ProbePanel:
 
     def _command_text(self) -> str:
         return "capturebook " + shlex.join(self._arguments())
+
+    def _machine(self) -> list[str]:
+        return [] if self.gpu else ["no CUDA GPU here: an arm with capture=none runs on the CPU, any other is skipped"]
 
     def headline(self) -> str:
         """One line on the probe."""
@@ -154,6 +153,7 @@ class ProbePanel:
         problem = self._problem()
         lines = [f"not runnable: {problem}"] if problem else [f"arm       {self.factors.arm().label()}"]
         lines += [] if problem else [f"command   {self._command_text()}"]
+        lines += [f"machine   {line}" for line in self._machine()]
         if self.probe is None:
             return "\n".join([*lines, "probe     none started"])
         return "\n".join([*lines, self.probe.text()])

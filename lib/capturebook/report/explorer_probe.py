@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import get_args
 
+from ..attribution.plan import subject
 from ..probes import processes
 from ..records import Arm, Record, read
 from ..records.record import Stage
@@ -24,28 +25,22 @@ GRACE = 5.0
 """Seconds that a stopped command gets to end its own probes after SIGTERM, before everything is killed."""
 
 
-def probe_arguments(
-    target: str,
-    arm: Arm,
-    options: dict | None = None,
-    env: dict[str, str] | None = None,
-    preload: list[str] | None = None,
-    deadline: float = 60.0,
-) -> list[str]:
-    """What follows `capturebook` to probe one arm of a target.
+def probe_arguments(parameters: dict, arm: Arm, gpu: bool = True) -> list[str]:
+    """What follows `capturebook` to probe one arm of `parameters["subject"]` (Params as a dict).
 
-    `options` go to the target's build, `env` is set for its process (the arm's own variables win), `preload` names
-    modules imported before it, `deadline` is in seconds.
+    Without a GPU an arm that captures nothing runs on the CPU. The arm's own variables win over the parameters'.
     """
+    about = subject(parameters)
     factors = [factor(name, value) for name, (value, _) in arm.differences(Arm()).items() if name != "env"]
-    arguments = ["probe", target, *(["--question", ",".join(factors)] if factors else [])]
-    for name, value in (options or {}).items():
+    arguments = ["probe", about.target, *(["--question", ",".join(factors)] if factors else [])]
+    for name, value in about.options.items():
         arguments += ["--option", f"{name}={json.dumps(value)}"]
-    for name, value in sorted({**(env or {}), **arm.env}.items()):
+    for name, value in sorted({**parameters["env"], **arm.env}.items()):
         arguments += ["--env", f"{name}={value}"]
-    for module in preload or []:
+    for module in parameters["preload"]:
         arguments += ["--preload", module]
-    return [*arguments, "--deadline", f"{deadline:g}", "--arm-only"]
+    arguments += ["--device", "cpu"] if not gpu and arm.capture == "none" else []
+    return [*arguments, "--deadline", f"{parameters['deadline']:g}", "--arm-only"]
 
 
 class ProbeRun:
