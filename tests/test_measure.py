@@ -8,6 +8,7 @@ import torch
 
 from capturebook.measure import floors, gpu_processes, sweep, timing
 from capturebook.measure.poison import fresh_memory_is_nan
+from capturebook.measure.rows import sweep_points
 from capturebook.params import Params
 from capturebook.records import Record
 
@@ -146,11 +147,11 @@ def test_rates_come_from_the_preset_or_from_this_run():
 def test_a_sweep_is_one_exclusive_probe_for_each_batch_and_context():
     params = Params(batches=[1, 8], contexts=[2048], kernels=["simt", "mma"], samples=7, seed=5)
     probes = sweep.plan_sweep(params, {})
-    assert [(p.kind, p.exclusive, p.seed, p.args["batch"], p.args["samples"]) for p in probes] == [
+    assert [(p.kind, p.exclusive, p.seed, p.subject.options["batch"], p.args["samples"]) for p in probes] == [
         ("sweep", True, 5, 1, 7),
         ("sweep", True, 5, 8, 7),
     ]
-    assert list(probes[0].args["variants"]) == ["simt", "mma"]
+    assert list(probes[0].subject.options["variants"]) == ["simt", "mma"]
     assert len({p.id for p in probes}) == 2
 
 
@@ -164,3 +165,23 @@ def test_floors_are_measured_only_where_the_preset_names_none():
         "floor"
     ]
     assert floors.plan_floors(SimpleNamespace(dram_tb_s=4.63, tensor_tflops=795.0, deadline=9)) == []
+
+
+def test_points_of_a_run_from_its_records_alone():
+    probe = sweep.plan_sweep(Params(batches=[8], contexts=[2048]), {})[0]
+    common = dict(run="r", nonce="n", kind="sweep", subject=probe.subject, started="", ended="")
+    payload = {"batch": 8, "context": 2048, "heads": 64, "bytes": 5_000_000, "flops": 10**9, "floor_us": None}
+    samples = {"simt": [90.0, 100.0, 110.0], "mma": [9.0, 10.0, 11.0]}
+    variants = {n: {**probe.subject.options["variants"][n], **sweep.speed(us, payload)} for n, us in samples.items()}
+    timed = Record(probe="a", status="pass", samples=samples, payload={**payload, "variants": variants}, **common)
+    skipped = Record(probe="b", status="skipped", reason="no GPU", **common)
+    points = sweep_points([skipped, timed])
+    assert [(p["variant"], p["batch"], p["status"], len(p["us"])) for p in points] == [
+        ("simt", 8, "skipped", 0),
+        ("mma", 8, "skipped", 0),
+        ("simt", 8, "pass", 3),
+        ("mma", 8, "pass", 3),
+    ]
+    assert points[0]["reason"] == "no GPU" and "median_us" not in points[0]
+    assert points[3]["median_us"] == 10.0 and points[3]["bytes"] == 5_000_000 and points[3]["kernel"] == "mma"
+    assert sweep_points([skipped, timed, timed.model_copy(update={"status": "wrong", "samples": {}})])[2]["us"] == []

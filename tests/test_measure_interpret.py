@@ -27,7 +27,7 @@ def test_both_kernels_agree_with_float64(tmp_path):
 
 
 def context(probe):
-    return SimpleNamespace(args=probe.args, seed=probe.seed, stage=lambda name: None)
+    return SimpleNamespace(probe=probe, args=probe.args, seed=probe.seed, stage=lambda name: None)
 
 
 def test_without_the_variable_it_says_so():

@@ -5,7 +5,10 @@ there (see kernels.sparse_mla.interpret). The probe's server starts with TRITON_
 a kernel is decorated.
 """
 
+from collections.abc import Iterable
+
 from ..probes import Probe
+from ..records import Subject
 from .specialise import config_text
 
 ENVIRONMENT = {"TRITON_INTERPRET": "1"}
@@ -16,7 +19,7 @@ TARGET = 90
 """Whose pinned configuration is interpreted: its block sizes count here, its warps and stages do not."""
 
 
-def plan_interpret(kernels: list[str], seed: int = 0, deadline: float = 240.0) -> list[Probe]:
+def plan_interpret(kernels: Iterable[str] = ("mma", "simt"), seed: int = 0, deadline: float = 240.0) -> list[Probe]:
     """Two probes for each kernel: several splits with the combine kernel after them, and one split without it."""
     shapes = [
         {"batch": 2, "heads": 16, "context": 512, "window": 96, "topk": 64, "kind": "random"},
@@ -25,8 +28,8 @@ def plan_interpret(kernels: list[str], seed: int = 0, deadline: float = 240.0) -
     return [
         Probe(
             kind="interpret",
+            subject=Subject(target="capturebook.kernels.sparse_mla:decode", options={"kernel": kernel, **shape}),
             job="capturebook.measure.interpret:run",
-            args={"kernel": kernel, **shape},
             seed=seed,
             env=ENVIRONMENT,
             label=f"{kernel} interpreted, batch {shape['batch']}",
@@ -38,7 +41,10 @@ def plan_interpret(kernels: list[str], seed: int = 0, deadline: float = 240.0) -
 
 
 def run(ctx) -> dict:
-    """Job: args kernel, batch, heads, context, window, topk, kind. `wrong` if out or lse differ from float64."""
+    """Job: compare one call with float64; `wrong` if out or lse differ.
+
+    The subject's options are kernel, batch, heads, context, window, topk and kind.
+    """
     import torch
     import triton
 
@@ -47,8 +53,8 @@ def run(ctx) -> dict:
     from ..kernels.sparse_mla.interpret import interpret
 
     ctx.stage("build")
-    shape = {name: value for name, value in ctx.args.items() if name != "kernel"}
-    kernel, batch, heads = ctx.args["kernel"], ctx.args["batch"], ctx.args["heads"]
+    shape = dict(ctx.probe.subject.options)
+    kernel, batch, heads = shape.pop("kernel"), shape["batch"], shape["heads"]
     config = pinned.pinned_config(kernel, TARGET, heads, batch)
     inputs = make_inputs(ctx.seed, **shape, holes=0.2)
     ctx.stage("verify")
@@ -57,7 +63,8 @@ def run(ctx) -> dict:
     errors = {"out": reference.error(out, want), "lse": reference.lse_error(lse, want_lse)}
     checks = [check(name, error, TOLERANCE) for name, error in errors.items()]
     payload = {
-        **ctx.args,
+        "kernel": kernel,
+        **shape,
         "config": config_text(config),
         "splits": launch.split_count(kernel, batch, heads, shape["window"] + shape["topk"]),
         "operands": "fp32",

@@ -19,6 +19,25 @@ def row_of(record: Record) -> dict:
     return {**_asked(record), "status": record.status, "reason": why(record), **figures}
 
 
+def sweep_points(records: list[Record]) -> list[dict]:
+    """The sweep of a run, one dict for each variant of each batch and context; the last record of each point.
+
+    All have variant, kernel, tuning, batch, context, heads, status, reason and us (samples, [] if not timed). A timed
+    one also has the payload's bytes, flops, floor_us, floor_bound, floor_source and `sweep.speed`'s median_us, p10_us,
+    p90_us, gbps, tflops, share and tokens_per_second.
+    """
+    last = {record.probe: record for record in records if record.kind == "sweep"}
+    points = []
+    for record in last.values():
+        asked = _asked(record)
+        shared = {name: value for name, value in {**asked, **record.payload}.items() if name != "variants"}
+        timed = record.payload.get("variants", {})
+        for name, variant in asked.get("variants", {}).items():
+            end = {"status": record.status, "reason": why(record), "us": record.samples.get(name, [])}
+            points.append({"variant": name, **variant, **shared, **end, **timed.get(name, {})})
+    return points
+
+
 def _asked(record: Record) -> dict:
     return record.subject.options if record.subject else {}
 

@@ -5,11 +5,13 @@ from functools import partial
 from typing import Any
 
 from ..probes import Probe
-from ..records import Record, finite
+from ..records import Record, Subject, finite
 from . import timing
 from .floors import bound, floor_us, rate
 from .gpu_processes import foreign_processes, refusal
 from .poison import fresh_memory_is_nan
+
+DECODE = "capturebook.kernels.sparse_mla:decode"
 
 LSE_TOLERANCE = 1e-3
 """Absolute: scores are sums of 512 bf16 products in fp32."""
@@ -24,19 +26,13 @@ def plan_sweep(params: Any, rates: dict, tuning: str = "live") -> list[Probe]:
     rates: what `rates` below returns. tuning: "live" (autotuned in the process, before the check) or "pinned".
     """
     variants = {kernel: {"kernel": kernel, "tuning": tuning} for kernel in params.kernels}
+    point = {"variants": variants, "heads": params.heads}
     return [
         Probe(
             kind="sweep",
+            subject=Subject(target=DECODE, options={**point, "batch": batch, "context": context}),
             job="capturebook.measure.sweep:run",
-            args={
-                "variants": variants,
-                "batch": batch,
-                "context": context,
-                "heads": params.heads,
-                "samples": params.samples,
-                "memory_gib": params.memory_gib,
-                "rates": rates,
-            },
+            args={"samples": params.samples, "memory_gib": params.memory_gib, "rates": rates},
             seed=params.seed,
             exclusive=True,
             deadline=max(params.deadline, 120.0),
@@ -59,7 +55,7 @@ def run(ctx) -> dict:
     found = foreign_processes()
     if found:
         return refusal(found)
-    a = ctx.args
+    a = {**ctx.probe.subject.options, **ctx.args}
     free, _ = torch.cuda.mem_get_info()
     budget = int(a["memory_gib"] * 2**30 or 0.7 * free)
     size = fit(a["batch"], a["context"], timing.l2_bytes(), min(budget, free))
