@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from capturebook.measure.limits import TABLE, parse_target, parse_targets
 from capturebook.measure.occupancy import occupancy
 

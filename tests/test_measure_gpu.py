@@ -1,5 +1,6 @@
 """What only a GPU can show: the loaded kernel is the one of the build row, timings come with correctness."""
 
+import json
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -50,8 +51,6 @@ print(json.dumps(pairs))
 
 def test_the_launched_kernel_is_the_one_of_the_row():
     """Registers, stack, spills and shared memory of what `decode` launched, against the row made without a GPU."""
-    import json
-
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     pairs = json.loads(done.stdout.splitlines()[-1])
@@ -100,6 +99,36 @@ def test_a_sweep_point_is_checked_then_timed(pool, tuning):
     for name, variant in record.payload["variants"].items():
         assert variant["kernel"] == name and "BLOCK_N=" in variant["config"]
         assert variant["median_us"] * variant["tokens_per_second"] == pytest.approx(8e6)
+
+
+WRONG = """
+import json
+from types import SimpleNamespace
+from capturebook.measure import sweep
+from capturebook.params import Params
+
+(probe,) = sweep.plan_sweep(Params(batches=[4], contexts=[2048], samples=5), {}, tuning="pinned")
+right = sweep.prepare
+
+def planted(variant, heads, batch):
+    function = right(variant, heads, batch)
+    if variant["kernel"] == "mma":
+        return function
+    return lambda *args: (function(*args)[0] * 1.02, function(*args)[1])
+
+sweep.prepare = planted
+stages = []
+result = sweep.run(SimpleNamespace(probe=probe, args=probe.args, seed=0, stage=stages.append))
+print(json.dumps([result["status"], result["reason"], "samples" in result, "variants" in result["payload"], stages]))
+"""
+
+
+def test_a_wrong_variant_is_named_and_nothing_is_timed():
+    done = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    status, reason, samples, variants, stages = json.loads(done.stdout.splitlines()[-1])
+    assert status == "wrong" and reason.startswith("simt: out is off by 0.0") and "mma" not in reason
+    assert not samples and not variants and stages == ["build", "verify"]
 
 
 OCCUPIED = """

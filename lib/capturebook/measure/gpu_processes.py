@@ -15,7 +15,7 @@ def foreign_processes(device: int = 0) -> list[str]:
     import torch
 
     torch.cuda.synchronize(device)
-    uuid = str(torch.cuda.get_device_properties(device).uuid)
+    uuid = str(torch.cuda.get_device_properties(device).uuid).removeprefix("GPU-")
     pynvml.nvmlInit()
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")

@@ -155,11 +155,11 @@ def _tuner(kernel: str):
 
 
 def chosen(kernel: str) -> str:
-    """The configurations that a kernel's autotuner has in use here."""
+    """What a kernel's autotuner has in use here: its only configuration, or the winners of this process."""
     from .specialise import config_text
 
     tuner = _tuner(kernel)
-    configs = list(tuner.cache.values()) or tuner.configs[:1]
+    configs = tuner.configs if len(tuner.configs) == 1 else tuner.cache.values()
     return "; ".join(dict.fromkeys(config_text(config) for config in configs))
 
 
