@@ -8,7 +8,7 @@ import argparse
 import signal
 import sys
 
-from . import build, look, probe, run
+from . import build, launching, look, probe, run
 from .common import BAD_INPUT, INCOMPLETE, InputError
 
 OWNERS = ("none", "kernel", "stack", "environment", "not_run", "undetermined")
@@ -75,6 +75,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--all", action="store_true", help="every autotune configuration, not only pinned and first")
     p.add_argument("--deadline", type=float, default=180.0, metavar="S", help="seconds a compilation may take")
     p.add_argument("--json", action="store_true", help="rows on stdout")
+
+    launching.add_commands(add)
 
     p = add("params", look.params, "list the parameters")
     p.add_argument("--write", action="store_true", help="write the parameters cell into the notebooks")

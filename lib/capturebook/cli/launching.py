@@ -1,0 +1,84 @@
+"""`capturebook launch`, `launches`, `attach` and `stop`: start something here or over SSH and prove that it runs."""
+
+from functools import partial
+
+from .. import launch as launching
+from .common import COMPLETE, INCOMPLETE, InputError, emit, say
+
+
+def add_commands(add) -> None:
+    """Register the four; `add(name, function, help)` makes a subcommand's parser."""
+    p = add("launch", launch, "start a script or server here or over SSH, each stage proven before the next")
+    p.add_argument("file", metavar="FILE", help="launch file (YAML)")
+    p.add_argument("--host", metavar="H", help="where, as ssh takes it; else this machine")
+    p.add_argument("--json", action="store_true", help="the record on stdout")
+
+    p = add("launches", launches, "list launches: state as last seen from here")
+    p.add_argument("--json", action="store_true", help="on stdout")
+
+    p = add("attach", attach, "follow a launch until it is ready or has ended, whoever started it")
+    p.add_argument("id", metavar="ID", help="as launches shows it, or its beginning")
+    p.add_argument("--log", action="store_true", help="show the program's lines")
+    p.add_argument("--json", action="store_true", help="the record on stdout")
+
+    p = add("stop", stop, "end a launch's processes, by recorded process and start time")
+    p.add_argument("id", metavar="ID", help="as launches shows it, or its beginning")
+    p.add_argument("--grace", type=float, default=10.0, metavar="S", help="seconds between SIGTERM and SIGKILL")
+    p.add_argument("--json", action="store_true", help="the record on stdout")
+
+
+def launch(args) -> int:
+    """Exit status 0 only when ready, or for a script when its `result` holds; 3 otherwise."""
+    try:
+        spec = launching.load(args.file)
+        return _told(args, partial(launching.launch, spec, args.host, on_event=say))
+    except (launching.LaunchFileError, FileNotFoundError) as exc:
+        raise InputError(exc) from None
+
+
+def attach(args) -> int:
+    show = (lambda line: say(f"  | {line}")) if args.log else None
+    return _told(args, partial(launching.attach, args.id, on_event=say, show=show))
+
+
+def stop(args) -> int:
+    return _told(args, partial(launching.stop, args.id, on_event=say, grace=args.grace))
+
+
+def launches(args) -> int:
+    """One line each, oldest first: id, state, where, and the last record's reason."""
+    rows = []
+    for entry in launching.entries():
+        records = entry.records()
+        rows.append(
+            {
+                "id": entry.id,
+                "state": entry.info["state"],
+                "host": entry.info["host"],
+                "began": entry.info["began"],
+                "status": records[-1].status if records else None,
+                "reason": records[-1].reason if records else "",
+            }
+        )
+    if args.json:
+        emit(rows)
+        return COMPLETE
+    for row in rows:
+        last = f"{row['status']} {row['reason']}".strip() if row["status"] else "its launcher left no record: attach"
+        say(f"{row['id']}  {row['state']:<11}  {row['host'] or 'here'}  {last}")
+    if not rows:
+        say("no launches yet")
+    return COMPLETE
+
+
+def _told(args, act) -> int:
+    try:
+        record = act()
+    except launching.LaunchError as exc:
+        raise InputError(exc) from None
+    except (KeyboardInterrupt, SystemExit):
+        say("what was started goes on without us; `capturebook launches`, `attach ID` and `stop ID` find it")
+        raise
+    if args.json:
+        emit(record.model_dump())
+    return COMPLETE if record.status == "pass" else INCOMPLETE

@@ -1,0 +1,19 @@
+"""Start a script or a server, here or over SSH, with each stage proven before the next."""
+
+from .control import attach, stop
+from .launcher import launch
+from .spec import LaunchFile, LaunchFileError, load, validated
+from .store import Entry, LaunchError, entries
+
+__all__ = [
+    "Entry",
+    "LaunchError",
+    "LaunchFile",
+    "LaunchFileError",
+    "attach",
+    "entries",
+    "launch",
+    "load",
+    "stop",
+    "validated",
+]

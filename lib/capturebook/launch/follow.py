@@ -1,0 +1,256 @@
+"""Follow a started launch: identity, log, then ready (a server) or end (a script), each by evidence."""
+
+import shlex
+import time
+from collections.abc import Callable
+
+from . import result as results
+from .channel import Channel, ChannelError
+from .host import Host, Refused, State
+from .logview import LogView
+from .outcome import Outcome
+from .readiness import until_ready
+from .redact import Redactor
+from .stages import NotHeld, Stages
+from .store import Entry
+
+LOST = 60.0
+"""Seconds after which a connection that does not come back ends the following; the program goes on."""
+
+LOOK_AGAIN = 3.0
+"""Seconds after the start in which the program's environment is looked at with each poll: a wrapper may change it."""
+
+GRACE = 10.0
+"""Seconds between SIGTERM and SIGKILL."""
+
+
+class Following:
+    """A started launch as seen from here. `host` is connected; a lost connection is made again."""
+
+    def __init__(self, entry: Entry, host: Host, stages: Stages, redactor: Redactor, caveats: list[str]):
+        self.entry, self.host, self.stages, self.redactor, self.caveats = entry, host, stages, redactor, caveats
+        self.what = entry.info["resolved"]
+        patterns = {f"failed {i}": pattern for i, pattern in enumerate(self.what["failed"])}
+        patterns |= {f"phase {name}": pattern for name, pattern in self.what["phases"].items()}
+        for part in ("ready", "result"):
+            if self.what[part] and self.what[part]["log"]:
+                patterns[part] = self.what[part]["log"]
+        self.log = LogView(entry.log_path, redactor, patterns)
+        self.pause = 0.3 if entry.info["host"] else 0.1
+        self.state = State()
+        self._environment_seen = False
+
+    def run(self, show: Callable[[str], None] | None = None) -> Outcome:
+        """To the end of what was asked; `show` gets the program's lines. Raises NotHeld at the first stage that does
+        not hold."""
+        self.log.show = show
+        with self.stages.stage("identity") as evidence:
+            self._identity(evidence)
+        with self.stages.stage("log") as evidence:
+            self._log(evidence)
+        if self.what["ready"]:
+            with self.stages.stage("ready") as evidence:
+                until_ready(self, evidence)
+            self.entry.update(state="ready")
+        else:
+            with self.stages.stage("end") as evidence:
+                self._end(evidence)
+            self.entry.update(state="ended")
+        return Outcome("pass", payload=self.payload())
+
+    def failed(self, exc: NotHeld) -> Outcome:
+        """End the program after a stage that did not hold, and say what its log says."""
+        outcome = Outcome.of(exc)
+        try:
+            if not self.state.ended:
+                self.end_program()
+        except (ChannelError, Refused) as lost:
+            self.caveats.append(f"whether it still runs is not known: {lost}")
+        outcome.payload = self.payload()
+        coded = [said for said in self.log.said if said.code]
+        if coded:
+            outcome.error = (coded[-1].code, coded[-1].name, coded[-1].line)
+        return outcome
+
+    def payload(self) -> dict:
+        """What the record says of the program: its times (seconds since its start), last lines, exit status."""
+        end = {key: self.state.exit[key] for key in ("rc", "left") if key in self.state.exit}
+        return {
+            "timeline": [{"phase": "start", "at": 0.0}]
+            + [
+                {"phase": name.removeprefix("phase "), "at": at, "line": self.log.found[name]}
+                for name, at in sorted(self.log.at.items(), key=lambda pair: pair[1])
+                if name.startswith("phase ") or name in ("ready", "result")
+            ],
+            "seconds": self.state.seconds,
+            "exit": end,
+            "log_bytes": self.state.log_size,
+            "log_tail": self.log.last[-15:],
+            "says": [{"line": said.line, "class": said.klass, "code": said.code} for said in self.log.said[-5:]],
+        }
+
+    def poll(self) -> State:
+        """Read state and log once. Raises NotHeld when the launch is gone, or a `failed` pattern shows."""
+        lost_at = None
+        while True:
+            try:
+                self.state = self.host.poll(self.entry.info["folder"], self.log.offset)
+                break
+            except Refused as exc:
+                raise NotHeld(f"the launch's folder: {exc}", "C11", status="fail") from None
+            except ChannelError as exc:
+                lost_at = lost_at or time.monotonic()
+                self._reconnect(exc, time.monotonic() - lost_at)
+        state = self.state
+        if state.nonce != self.entry.info["nonce"]:
+            raise NotHeld(f"the folder's nonce is {state.nonce!r}, not this launch's", "C8", status="fail")
+        if state.boot != self.entry.info["boot"]:
+            raise NotHeld("the host was restarted since the start", status="fail", todo="launch it again")
+        self.log.feed(state.chunk, state.seconds)
+        if state.ended and self.log.offset >= (state.log_size or 0):
+            self.log.finish(state.seconds)
+        for name, line in self.log.found.items():
+            if name.startswith("failed "):
+                raise NotHeld(f"its log says: {line}", self.said_class(), status="fail")
+        return state
+
+    def _reconnect(self, exc: ChannelError, gone: float) -> None:
+        if gone > LOST:
+            raise NotHeld(
+                f"the connection is lost: {exc}",
+                status="timeout",
+                todo=f"the program may still run: capturebook attach {self.entry.id}",
+            ) from exc
+        self.stages.say(f"connection lost, attaching again: {exc}")
+        time.sleep(min(5.0, 0.3 + gone / 2))
+        self.host.channel.close()
+        try:
+            self.host = Host(Channel(self.entry.info["host"]))
+        except ChannelError:
+            return
+
+    def _identity(self, evidence: dict) -> None:
+        keeper = ["/bin/sh", f"{self.entry.info['folder']}/keeper.sh"]
+        end = time.monotonic() + 5.0
+        while True:
+            state = self.poll()
+            if state.exec_failed:
+                raise NotHeld(f"the program could not be executed: {self.log.tail()}", "C5")
+            if state.program is None:
+                raise NotHeld("no program process was recorded", "C5")
+            line = self.host.command_line(state.program[0]) if "program" in state.alive else []
+            if line and line[:2] != keeper:
+                evidence["command"] = self.redactor.text(shlex.join(line))
+                self._check_environment(state, evidence)
+                break
+            if "program" not in state.alive:
+                # It was executed, or exec_failed would be there; it was only too quick to be looked at.
+                evidence["command"] = "(ended before it could be looked at)"
+                break
+            if time.monotonic() > end:
+                raise NotHeld("the program was not executed within 5 s", "C5")
+            time.sleep(0.02)
+        evidence["pid"], evidence["start_tick"] = state.program
+        self.entry.update(program=list(state.program), keeper=list(state.keeper))
+
+    def _check_environment(self, state: State, evidence: dict | None = None) -> None:
+        """C18: what was asked for must be in the environment of the process itself."""
+        if "program" not in state.alive:
+            return
+        got = self.host.process_environment(state.program[0])
+        if not got:
+            return
+        self.redactor.add(got)
+        for name, value in self.redactor.env(self.what["env"]).items():
+            shown = self.redactor.env({name: got[name]})[name] if name in got else None
+            if shown != value:
+                seen = "is not set" if shown is None else f"is {shown!r}"
+                raise NotHeld(f"{name} was to be {value!r} and {seen} in the running process", "C18")
+        if evidence is not None:
+            evidence["environment"] = f"{len(self.what['env'])} variables read back in the process"
+
+    def _log(self, evidence: dict) -> None:
+        expected = f"capturebook launch {self.entry.info['nonce']}"
+        if self.state.log_size is None or self.log.header != expected:
+            raise NotHeld(f"the log does not begin with this launch's nonce but {self.log.header[:60]!r}", "C6")
+        evidence.update(header="this launch's", bytes=self.state.log_size)
+        if "program" in self.state.alive:
+            to = self.host.link(f"/proc/{self.state.program[0]}/fd/1")
+            evidence["stdout"] = (
+                "the log" if to == f"{self.entry.info['folder']}/pipe" else "elsewhere: the program moved it"
+            )
+
+    def wait(self) -> State:
+        """The next poll, after a pause unless there is more of the log to read. Raises NotHeld past the deadline."""
+        if self.log.offset >= (self.state.log_size or 0):
+            time.sleep(self.pause)
+        state = self.poll()
+        if state.seconds < LOOK_AGAIN:
+            self._check_environment(state)
+        if not state.ended and state.seconds > self.what["deadline"]:
+            phase = self.phase()
+            raise NotHeld(
+                f"no end within {self.what['deadline']:g} s{phase}: {self.log.tail(1)}", "C13", status="timeout"
+            )
+        return state
+
+    def _end(self, evidence: dict) -> None:
+        while not self.state.ended:
+            state = self.wait()
+            if state.abandoned:
+                raise NotHeld("its keeper was killed, so its exit status is lost", "C7", status="fail")
+        while self.log.offset < (self.state.log_size or 0):
+            self.poll()
+        evidence["exit"] = self.how()
+        left = self.state.exit.get("left", "")
+        if self.state.exit.get("swept") != "0":
+            raise NotHeld(f"descendants outlive SIGKILL: {left}", "C13", status="fail")
+        if left:
+            self.caveats.append(f"ended what outlived the program: {left} (C4)")
+        results.judge(self.host, self.what, self.state, self.log, evidence)
+
+    def how(self) -> str:
+        """How the program ended, in words."""
+        state = self.state
+        if not state.ended:
+            return "its keeper was killed, so its exit status is lost"
+        signal = f" (128 + signal {state.rc - 128})" if 128 < state.rc < 193 else ""
+        return f"exit status {state.rc}{signal} after {state.seconds:g} s{self.phase()}; {self.log.tail(2)}".rstrip(
+            "; "
+        )
+
+    def phase(self) -> str:
+        """Which phase the program was in, by its log."""
+        begun = {name: at for name, at in self.log.at.items() if name.startswith("phase ")}
+        return f", in phase {max(begun, key=begun.get).removeprefix('phase ')}" if begun else ""
+
+    def said_class(self) -> str:
+        """The class of what its log said last, "" for nothing that we know."""
+        classed = [said.klass for said in self.log.said if said.klass]
+        return classed[-1] if classed else ""
+
+    def end_program(self, grace: float = GRACE) -> State:
+        """SIGTERM to the recorded program, SIGKILL after `grace` seconds; the keeper ends its descendants. Returns the
+        state with the exit status. Raises NotHeld when something outlives that."""
+        nonce, boot = self.entry.info["nonce"], self.entry.info["boot"]
+        began, sent = time.monotonic(), ""
+        while True:
+            state = self.state = self.host.poll(self.entry.info["folder"], self.log.offset)
+            self.log.feed(state.chunk, state.seconds)
+            if state.ended:
+                return state
+            if state.abandoned:
+                if state.keeper:
+                    self.host.sweep(state.keeper, nonce)
+                return state
+            waited = time.monotonic() - began
+            due = "KILL" if waited > grace else "TERM"
+            if "program" in state.alive and sent != due:
+                try:
+                    self.host.signal(boot, state.program, due)
+                except Refused as exc:
+                    self.stages.say(f"it ended by itself: {exc}")
+                sent = due
+            if waited > grace + 20:
+                raise NotHeld("its processes outlive SIGKILL", "C13", status="fail")
+            time.sleep(0.1)

@@ -1,0 +1,199 @@
+"""Start a launch: the stages from connect to log, each proven before the next."""
+
+import os
+import random
+import shlex
+import time
+from collections.abc import Callable
+
+from .. import paths
+from ..chain.folder import stamp
+from ..records import Record
+from . import syntax
+from .channel import Channel, text_of
+from .follow import Following
+from .host import Host, Refused
+from .outcome import Outcome, record_of
+from .redact import Redactor
+from .resolve import resolve
+from .spec import LaunchFile, LaunchFileError
+from .stages import NotHeld, Stages
+from .starttext import start_text
+from .store import Entry
+
+SHOWN_NAMES = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "LD_PRELOAD", "LD_LIBRARY_PATH", "HF_HOME")
+SHOWN_BEGINNINGS = ("CUDA", "NVIDIA", "NCCL", "TORCH", "PYTORCH", "TRITON", "SGLANG", "VLLM", "TRANSFORMERS", "HF_HUB")
+PORTS = range(20000, 30000)
+"""For port: auto. Below the range that Linux gives to outgoing connections."""
+
+
+def launch(spec: LaunchFile, host: str | None = None, on_event: Callable[[str], None] = print) -> Record:
+    """Start what a launch file says, on `host` (as ssh takes it; None: here), and follow it until it is ready (a
+    server) or has ended (a script). The program survives this process; `attach` and `stop` find it by its id.
+
+    Returns the record, appended to outputs/launches/ID/records.jsonl. Raises LaunchFileError for bad input, before
+    anything is started.
+    """
+    if host is not None and (not host or host.startswith("-") or any(c.isspace() or ord(c) < 32 for c in host)):
+        raise LaunchFileError(f"host: given {host!r}; allowed: what ssh takes as a destination")
+    deliveries = {name: path.read_bytes() for name, path in spec.deliveries().items()}
+    modes = {name: 0o700 if os.access(path, os.X_OK) else 0o600 for name, path in spec.deliveries().items()}
+    syntax.interpreter_of(spec, deliveries)
+    secrets = spec.secrets()
+    redactor = Redactor(spec.secret)
+    redactor.add({**spec.env, **secrets})
+    entry = Entry.create(spec.name, host, redactor.clean({**spec.model_dump(), "env": redactor.env(spec.env)}))
+    starting = Starting(spec, entry, host, deliveries, modes, secrets, redactor, on_event)
+    return starting.run()
+
+
+class Starting:
+    """One launch on its way from connect to log; then Following has it."""
+
+    def __init__(self, spec, entry: Entry, host: str | None, deliveries, modes, secrets, redactor, on_event):
+        self.spec, self.entry, self.where = spec, entry, host
+        self.deliveries, self.modes, self.secrets = deliveries, modes, secrets
+        self.redactor = redactor
+        self.interpreter = syntax.interpreter_of(spec, deliveries)
+        self.stages = Stages(lambda text: on_event(redactor.text(text)))
+        self.caveats: list[str] = []
+        self.started = stamp()
+
+    def run(self) -> Record:
+        self.stages.say(f"launch {self.entry.id}")
+        following = None
+        try:
+            with self.stages.stage("connect") as evidence:
+                self.host = Host(Channel(self.where))
+                self._connect(evidence)
+            for name in ("folder", "deliver", "syntax", "environment", "port", "start"):
+                with self.stages.stage(name, lost="C6" if name in ("folder", "deliver") else "C5") as evidence:
+                    getattr(self, f"_{name}")(evidence)
+            following = Following(self.entry, self.host, self.stages, self.redactor, self.caveats)
+            outcome = following.run()
+        except NotHeld as exc:
+            outcome = following.failed(exc) if following else Outcome.of(exc)
+            self.entry.update(state="not started" if following is None else "ended")
+        finally:
+            if hasattr(self, "host"):
+                (following or self).host.channel.close()
+        return record_of(self.entry, self.stages, outcome, self.caveats, self.started, self.redactor)
+
+    def _connect(self, evidence: dict) -> None:
+        facts = self.host.facts()
+        if not facts.system.startswith("Linux"):
+            raise NotHeld(f"the host is {facts.system}", "C5", "use a Linux host: stages are proven from its /proc")
+        if facts.missing:
+            raise NotHeld(f"the host lacks {', '.join(facts.missing)}", "C5", "install coreutils and util-linux there")
+        if "default-signal" in facts.lacks:
+            self.caveats.append("SIGINT and SIGQUIT start ignored: env on this host has no --default-signal")
+        self.facts = facts
+        self.redactor.at(facts.home)
+        evidence.update(system=facts.system, over="ssh" if self.where else "none: this machine")
+        evidence["clock_ahead"] = clock = round(facts.clock - time.time(), 1)
+        if abs(clock) > 2:
+            self.caveats.append(f"the host's clock is {clock:+.0f} s from ours; no stage depends on it")
+
+    def _folder(self, evidence: dict) -> None:
+        base, folder = self._place()
+        try:
+            read_back = self.host.make_folder(base, folder, self._nonce)
+        except Refused as exc:
+            raise NotHeld(f"the launch's folder cannot be made: {exc}", "C6") from None
+        if read_back != self._nonce:
+            raise NotHeld(f"the folder's nonce reads back as {read_back!r}", "C6")
+        self.folder = folder
+        self.entry.update(folder=folder, boot=self.facts.boot, home=self.facts.home)
+        evidence["folder"] = folder
+
+    def _deliver(self, evidence: dict) -> None:
+        sent = {**{f"work/{name}": data for name, data in self.deliveries.items()}}
+        sent["keeper.sh"] = text_of("functions", "keeper")
+        hashes = {}
+        for name, data in sent.items():
+            mode = self.modes.get(name.removeprefix("work/"), 0o600)
+            try:
+                hashes[name] = self.host.deliver(f"{self.folder}/{name}", data, mode)
+            except Refused as exc:
+                raise NotHeld(f"{name} cannot be written: {exc}", "C6") from None
+            syntax.same_bytes(name, data, hashes[name])
+        evidence.update(files=len(sent), bytes=sum(map(len, sent.values())), sha256=hashes)
+
+    def _syntax(self, evidence: dict) -> None:
+        port, hides = self._candidate_port(), syntax.hiding_class(self.spec, self.deliveries)
+        self.resolved = resolve(self.spec, self.folder, self._nonce, port, self.interpreter, hides)
+        syntax.check(self.resolved, f"{self.folder}/work", self.deliveries, self.host, self._start_text(), evidence)
+
+    def _environment(self, evidence: dict) -> None:
+        asked = {**self.resolved.env, **self.secrets}
+        try:
+            got = self.host.environment(self._start_text(), self._nonce, self.resolved.command[0])
+        except Refused as exc:
+            klass = "C5" if "command not found" in str(exc) else "C6"
+            raise NotHeld(str(exc), klass) from None
+        wrong = [name for name, value in asked.items() if got.get(name) != value]
+        if wrong:
+            raise NotHeld(f"{wrong[0]} reads back with another value than was given", "C18")
+        # What the program gets without our asking is as secret.
+        self.redactor.add(got)
+        shown = {n: v for n, v in got.items() if n in asked or n in SHOWN_NAMES or n.startswith(SHOWN_BEGINNINGS)}
+        evidence["variables"] = dict(sorted(self.redactor.env(shown).items()))
+        evidence.update(cwd=self.resolved.cwd, asked=len(asked))
+        result = self.resolved.result
+        if result and result.get("file"):
+            self.resolved.stale = self.host.file_print(result["file"])
+            if self.resolved.stale:
+                self.caveats.append("the result file was there before; it counts only when written anew")
+
+    def _port(self, evidence: dict) -> None:
+        port = self.resolved.port
+        if port is None:
+            evidence["port"] = "none asked for"
+            return
+        evidence["port"] = port
+        held = [socket for socket in self.host.listening() if socket.port == port]
+        if held:
+            pid = self.host.owners().get(held[0].inode)
+            who = f"process {pid}: {shlex.join(self.host.command_line(pid))[:200]}" if pid else "another user's process"
+            raise NotHeld(f"port {port} is held by {who}", "C9", port=port, owner=pid)
+
+    def _start(self, evidence: dict) -> None:
+        # Stored first: whatever happens to us from here on, `attach` finds the folder.
+        self.entry.update(resolved=self.resolved.as_dict(self.redactor), state="starting")
+        reset = "" if "default-signal" in self.facts.lacks else "env --default-signal=INT,QUIT"
+        blocks = self.spec.log_limit * 2048
+        try:
+            self.host.start(self.folder, self._nonce, self._start_text(), blocks, reset)
+        except Refused as exc:
+            raise NotHeld(f"no program process within 3 s: {exc}", "C5") from None
+        self.entry.update(state="started")
+        evidence["session"] = "own"
+
+    def _place(self) -> tuple[str, str]:
+        """Where folders are made, and this launch's."""
+        given = self.spec.folder
+        if given is None and not self.where:
+            return str(self.entry.path), str(self.entry.path / "host")
+        base = given or "~/.capturebook/launches"
+        if base.startswith("~/"):
+            base = f"{self.facts.home}/{base[2:]}"
+        elif not base.startswith("/"):
+            base = f"{self.facts.home}/{base}" if self.where else str(paths.resolve(base))
+        return base, f"{base}/{self.entry.id}"
+
+    @property
+    def _nonce(self) -> str:
+        return self.entry.info["nonce"]
+
+    def _start_text(self) -> bytes:
+        r = self.resolved
+        hidden = Redactor(self.spec.secret)
+        hidden.add({**r.env, **self.secrets})
+        values = [value for value in hidden.values if "\n" not in value]
+        return start_text(r.command, r.cwd, {**r.env, **self.secrets}, values, self._nonce)
+
+    def _candidate_port(self) -> int | None:
+        if self.spec.port != "auto":
+            return self.spec.port
+        taken = {socket.port for socket in self.host.listening()}
+        return random.choice([port for port in PORTS if port not in taken])

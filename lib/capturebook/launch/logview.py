@@ -1,0 +1,70 @@
+"""A program's log as it is read from the host: whole lines, redacted, kept on this machine, and looked at once."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from .logmap import Said, meaning
+from .redact import Redactor
+
+KEPT = 40
+"""Last lines that are kept for reports."""
+
+
+class LogView:
+    """Lines so far. `wanted` are patterns to look for ({name: pattern}); `found` has the first line for each."""
+
+    def __init__(self, path: Path, redactor: Redactor, wanted: dict[str, str]):
+        self.offset = 0
+        self.lines = 0
+        self.found: dict[str, str] = {}
+        self.at: dict[str, float] = {}
+        self.said: list[Said] = []
+        self.last: list[str] = []
+        self.header = ""
+        self.show: Callable[[str], None] | None = None
+        self._path, self._redactor = path, redactor
+        self._wanted = {name: re.compile(pattern) for name, pattern in wanted.items()}
+        self._partial = b""
+        self._path.write_bytes(b"")
+
+    def feed(self, chunk: bytes, seconds: float) -> None:
+        """Take the next part of the log; `seconds` is the program's age, noted for the patterns that match in it."""
+        self.offset += len(chunk)
+        *whole, self._partial = (self._partial + chunk).split(b"\n")
+        self._take(whole, seconds)
+
+    def finish(self, seconds: float) -> None:
+        """The program has ended: a last line without its newline counts too."""
+        rest, self._partial = self._partial, b""
+        self._take([rest] if rest else [], seconds)
+
+    def _take(self, lines: list[bytes], seconds: float) -> None:
+        if not lines:
+            return
+        texts = [self._redactor.text(line.decode("utf-8", "replace")) for line in lines]
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.writelines(f"{text}\n" for text in texts)
+        if not self.header:
+            self.header, *texts = texts
+        for text in texts:
+            self.lines += 1
+            if self.show:
+                self.show(text)
+            # A progress bar writes over its line: each of its states is one.
+            for part in text.split("\r"):
+                self._look(part, seconds)
+        self.last = (self.last + texts)[-KEPT:]
+
+    def _look(self, text: str, seconds: float) -> None:
+        for name, pattern in self._wanted.items():
+            if name not in self.found and pattern.search(text):
+                self.found[name], self.at[name] = text[:300], seconds
+        if len(self.said) < KEPT:
+            said = meaning(text)
+            if said:
+                self.said.append(said)
+
+    def tail(self, count: int = 3) -> str:
+        """The last lines that are not empty, in one."""
+        return " / ".join([line.strip()[:200] for line in self.last if line.strip()][-count:])

@@ -1,0 +1,79 @@
+"""How a launch came out, and its record."""
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from ..chain.folder import stamp
+from ..records import Link, Record, probe_id
+from . import classes
+from .redact import Redactor
+from .stages import NotHeld, Stages
+from .store import Entry
+
+
+@dataclass
+class Outcome:
+    """Status as records have it; `klass` is C1 to C18 or "", `todo` what to do, `error` a CUDA code and its name."""
+
+    status: str
+    reason: str = ""
+    klass: str = ""
+    todo: str = ""
+    error: tuple[int, str, str] | None = None
+    payload: dict = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, exc: NotHeld) -> "Outcome":
+        return cls(exc.status, exc.seen, exc.klass, exc.todo)
+
+    def lines(self) -> list[str]:
+        """For people: what happened, its class, what to do."""
+        head = self.status.replace("_", " ")
+        said = [f"{head}: {self.reason}" if self.reason else head]
+        if self.klass:
+            said.append(f"{self.klass}: {classes.title(self.klass)}")
+        return [*said, f"what to do: {self.todo}"] if self.todo else said
+
+
+def record_of(
+    entry: Entry, stages: Stages, outcome: Outcome, caveats: list[str], started: str, redactor: Redactor
+) -> Record:
+    """The launch's record, appended to its own records.jsonl. It names no host, user or folder of this machine."""
+    info = entry.info
+    where = "ssh" if info["host"] else "here"
+    resolved = info["resolved"] or {}
+    payload = {
+        "launch": entry.id,
+        "name": info["name"],
+        "where": where,
+        "class": outcome.klass,
+        "todo": outcome.todo,
+        "failed_stage": next((stage.name for stage in stages.done if stage.state == "failed"), ""),
+        "stages": stages.as_dicts(),
+        "port": resolved.get("port"),
+        **outcome.payload,
+    }
+    link = None
+    if outcome.error:
+        code, name, text = outcome.error
+        link = Link(type="logged", module="", code=code, name=name, text=redactor.record(text))
+    record = Record(
+        run=entry.id,
+        probe=probe_id("launch", None, None, 0, name=info["name"], where=where),
+        nonce=info["nonce"],
+        kind="launch",
+        status=outcome.status,
+        reason=redactor.record(outcome.reason),
+        stage="done" if outcome.status == "pass" else "launch",
+        chain=[link] if link else [],
+        caveats=[redactor.record(text) for text in caveats],
+        payload=redactor.record(payload),
+        started=started,
+        ended=stamp(),
+        seconds=round(time.time() - datetime.fromisoformat(started).astimezone(UTC).timestamp(), 3),
+        log="logs/program.log" if entry.log_path.exists() else "",
+    )
+    entry.append(record)
+    stages.say("\n".join(outcome.lines()))
+    return record

@@ -1,0 +1,74 @@
+"""What /proc of a host says, parsed here: sockets, their owners, and the tree of processes."""
+
+import re
+from dataclasses import dataclass
+
+from .channel import ChannelError
+
+_STAT = re.compile(rb"^(\d+) \((.*?)\) ([A-Za-z]) (\d+) (\d+) (\d+) ", re.MULTILINE | re.DOTALL)
+_ANY = {"0" * 8, "0" * 32}
+_LISTEN = "0A"
+
+
+@dataclass(frozen=True)
+class Socket:
+    """A listening TCP socket: `inode` tells its owner, `wide` whether it listens on every address."""
+
+    port: int
+    inode: str
+    address: str
+
+    @property
+    def wide(self) -> bool:
+        return self.address in _ANY
+
+    @property
+    def loopback(self) -> bool:
+        return self.address.endswith("7F") and len(self.address) == 8 or self.address == "0" * 24 + "01000000"
+
+
+def listening(table: bytes) -> list[Socket]:
+    """Listening sockets from /proc/net/tcp and tcp6, joined. Raises ChannelError for a table without its header."""
+    lines = table.decode("ascii", "replace").splitlines()
+    if not lines or "local_address" not in lines[0]:
+        raise ChannelError("/proc/net/tcp could not be read: nothing is known about ports (C11)")
+    sockets = []
+    for line in lines:
+        parts = line.split()
+        if len(parts) > 9 and parts[3] == _LISTEN:
+            address, _, port = parts[1].partition(":")
+            sockets.append(Socket(int(port, 16), parts[9], address))
+    return sockets
+
+
+def owners(listing: bytes) -> dict[str, int]:
+    """Socket inode -> process, from `ls -l /proc/PID/fd ...`."""
+    found: dict[str, int] = {}
+    pid = None
+    for line in listing.decode("utf-8", "replace").splitlines():
+        head = re.fullmatch(r"/proc/(\d+)/fd:", line)
+        if head:
+            pid = int(head.group(1))
+        link = re.search(r"-> socket:\[(\d+)\]$", line)
+        if link and pid is not None:
+            found.setdefault(link.group(1), pid)
+    return found
+
+
+def tree(table: bytes, root: int, session: int) -> set[int]:
+    """`root`, its descendants, and what else runs in `session`, zombies aside, from all /proc/PID/stat."""
+    parent, kept = {}, set()
+    for pid, _, state, ppid, _, sid in _STAT.findall(table):
+        parent[int(pid)] = int(ppid)
+        if state not in b"ZX" and int(sid) == session and int(pid) != session:
+            kept.add(int(pid))
+        if state not in b"ZX" and int(pid) == root:
+            kept.add(root)
+    if not parent:
+        raise ChannelError("/proc/PID/stat could not be read: nothing is known about processes (C11)")
+    grew = True
+    while grew:
+        new = {pid for pid, up in parent.items() if up in kept and pid not in kept}
+        kept |= new
+        grew = bool(new)
+    return kept

@@ -1,0 +1,82 @@
+"""When a server is ready: its port is ours, real work succeeds, and it is still there afterwards."""
+
+import shlex
+import time
+
+from .forward import reachable
+from .ready import Work
+from .stages import NotHeld
+
+SETTLE = 1.0
+"""Seconds that a server must outlive its first answer."""
+
+
+def until_ready(following, evidence: dict) -> None:
+    """Wait until the launch that `following` follows is ready. Raises NotHeld when it ends, is not ready within its
+    deadline, or another process owns its port."""
+    asked, work = following.what["ready"], None
+    seen = "nothing listens on its port yet" if asked["url"] else "its log does not match yet"
+    with reachable(asked["url"], following.entry.info["host"]) as url:
+        while True:
+            try:
+                state = following.wait()
+            except NotHeld as exc:
+                if exc.status != "timeout" or not exc.klass:
+                    raise
+                deadline = following.what["deadline"]
+                late = f"not ready within {deadline:g} s: {seen}{following.phase()}"
+                raise NotHeld(late, "C10", status="timeout") from None
+            if state.ended or state.abandoned:
+                said = following.said_class()
+                raise NotHeld(f"it ended before it was ready: {following.how()}", said, status="fail")
+            if asked["url"] is None:
+                if "ready" in following.log.found:
+                    evidence["line"] = following.log.found["ready"]
+                    break
+                continue
+            if not _owns_port(following, evidence):
+                continue
+            work = work or Work(url, asked["body"], asked["expect"])
+            if work.step():
+                evidence.update(answer=work.answer, asked=work.asked)
+                break
+            seen = f"it listens, and its answer to request {work.asked} was {work.last}"
+    _still_there(following, evidence)
+
+
+def _owns_port(following, evidence: dict) -> bool:
+    """Whether ours listens on the port. Raises NotHeld (C9) when another process does."""
+    host, port = following.host, following.what["port"]
+    sockets = [socket for socket in host.listening() if socket.port == port]
+    if not sockets:
+        return False
+    owned = host.owners(host.tree(following.state.program[0], following.state.keeper[0]))
+    for socket in sockets:
+        if socket.inode not in owned:
+            # It may have been closed since, and its owner's number with it.
+            if not any(again.inode == socket.inode for again in host.listening()):
+                return False
+            raise NotHeld(f"port {port} is owned by {owner_of(host, socket)}, not by this launch", "C9")
+    owner = owned[sockets[0].inode]
+    program = following.state.program[0]
+    evidence.update(port=port, owner=owner, owner_is="the program" if owner == program else "a descendant")
+    wide = f"it listens on every address, port {port}: others can reach it; bind 127.0.0.1"
+    if any(socket.wide for socket in sockets) and wide not in following.caveats:
+        following.caveats.append(wide)
+    return True
+
+
+def owner_of(host, socket) -> str:
+    """Who owns a socket, in words."""
+    pid = host.owners().get(socket.inode)
+    return f"process {pid}: {shlex.join(host.command_line(pid))[:200]}" if pid else "another user's process"
+
+
+def _still_there(following, evidence: dict) -> None:
+    until = time.monotonic() + SETTLE
+    while time.monotonic() < until:
+        state = following.wait()
+        if state.ended or state.abandoned:
+            said = following.said_class()
+            raise NotHeld(f"it said it was ready, and ended: {following.how()}", said, status="fail")
+    evidence["outlived_answer_s"] = SETTLE

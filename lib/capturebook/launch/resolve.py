@@ -1,0 +1,70 @@
+"""A launch file made concrete for one host folder: names replaced, defaults taken."""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
+
+from .redact import Redactor
+from .spec import LaunchFile
+
+
+@dataclass
+class Resolved:
+    """What is started and what is waited for, with paths as they are on the host. `ready` and `result` are plain
+    dicts of the launch file's models; `stale` is what the result file was before the start ("": not there)."""
+
+    command: list[str]
+    cwd: str
+    env: dict[str, str]
+    port: int | None
+    ready: dict | None
+    result: dict | None
+    failed: list[str]
+    phases: dict[str, str]
+    deadline: float
+    interpreter: list[str] = field(default_factory=list)
+    script: str = ""
+    hides: str = "C7"
+    stale: str = ""
+
+    def as_dict(self, redactor: Redactor) -> dict:
+        """For launch.json: enough to attach, and no secret."""
+        return redactor.clean({**asdict(self), "env": redactor.env(self.env)})
+
+
+def resolve(
+    spec: LaunchFile, folder: str, nonce: str, port: int | None, interpreter: list[str], hides: str
+) -> Resolved:
+    """`folder` is the launch's folder on the host, `interpreter` what runs the script, `hides` the class of a script
+    that says it succeeded and did not (C7, or C14 for one that relies on set -e)."""
+    work = f"{folder}/work"
+
+    def put(text: str) -> str:
+        text = text.replace("{folder}", work).replace("{nonce}", nonce)
+        return text if port is None else text.replace("{port}", str(port))
+
+    cwd = put(spec.cwd) if spec.cwd is not None else work
+    if not cwd.startswith("/"):
+        cwd = f"{work}/{cwd}"
+    script = f"{work}/{PurePosixPath(spec.script).name}" if spec.script is not None else ""
+    command = [*interpreter, script, *map(put, spec.args)] if script else [put(word) for word in spec.command]
+    env = {name: put(value) for name, value in spec.env.items()}
+    env |= {"CAPTUREBOOK_LAUNCH": nonce, "CAPTUREBOOK_FOLDER": work}
+    if port is not None:
+        env["CAPTUREBOOK_PORT"] = str(port)
+    # Output that waits in a buffer is lost when the program is killed, and looks like a hang meanwhile.
+    env.setdefault("PYTHONUNBUFFERED", "1")
+    ready = spec.ready.model_dump() if spec.ready else None
+    if ready:
+        ready |= {key: put(ready[key]) for key in ("url", "body") if ready[key] is not None}
+    result = spec.result.model_dump() if spec.result else None
+    if result and result["file"]:
+        file = put(result["file"])
+        result["file"] = file if file.startswith("/") else f"{cwd}/{file}"
+    for part in (ready, result):
+        for key in ("log", "contains", "expect"):
+            if part and part.get(key):
+                part[key] = part[key].replace("{nonce}", nonce)
+    return Resolved(
+        command, cwd, env, port, ready, result, list(spec.failed), dict(spec.phases), spec.deadline,
+        list(interpreter), script, hides,
+    )  # fmt: skip

@@ -1,0 +1,53 @@
+"""Whether a script that ended did its work: by what it left, never by its exit status alone."""
+
+import re
+
+from .host import Host, Refused, State
+from .logview import LogView
+from .stages import NotHeld
+
+
+def judge(host: Host, what: dict, state: State, log: LogView, evidence: dict) -> None:
+    """Check the `result` of a launch (`what` is launch.json's "resolved") once its exit status is there.
+
+    Raises NotHeld: status `fail` for a wrong exit status, `not_run` when the status is right and the proof is missing.
+    """
+    wanted = what["result"]
+    said = [line.klass for line in log.said if line.klass]
+    if state.rc != wanted["exit"]:
+        signal = f" (128 + signal {state.rc - 128})" if 128 < state.rc < 193 else ""
+        where = f": {log.tail()}" if log.tail() else ""
+        klass = said[-1] if said else "C5" if state.rc in (126, 127) else ""
+        raise NotHeld(f"exit status {state.rc}{signal}, wanted {wanted['exit']}{where}", klass, status="fail")
+    # It says it succeeded: what its log says of a cause comes before what the script's text makes likely.
+    hidden = said[-1] if said else what["hides"]
+    if wanted["log"]:
+        if "result" not in log.found:
+            nothing = "its output is empty" if not log.lines else f"its last lines are: {log.tail()}"
+            raise NotHeld(
+                f"exit status {state.rc}, but no line of its output matches {wanted['log']!r}; {nothing}", hidden
+            )
+        evidence["line"] = log.found["result"]
+    if wanted["file"]:
+        evidence["file"] = _file(host, what, hidden)
+
+
+def _file(host: Host, what: dict, hidden: str) -> str:
+    wanted = what["result"]
+    name = wanted["file"].removeprefix(f"{what['cwd']}/")
+    now = host.file_print(wanted["file"])
+    if not now:
+        raise NotHeld(f"it left no file {name!r}", hidden)
+    if now == what["stale"]:
+        raise NotHeld(f"the file {name!r} was there before the start and was not written anew", "C8")
+    try:
+        text = host.content(wanted["file"]).decode("utf-8", "replace")
+    except Refused as exc:
+        raise NotHeld(f"the file {name!r} cannot be read: {exc}", "C11") from None
+    if not text.strip():
+        raise NotHeld(f"the file {name!r} is empty", "C11")
+    if wanted["contains"] and not re.search(wanted["contains"], text, re.MULTILINE):
+        raise NotHeld(
+            f"no line of {name!r} matches {wanted['contains']!r}; it ends with {text.strip()[-120:]!r}", hidden
+        )
+    return name

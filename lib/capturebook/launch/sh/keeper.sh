@@ -1,0 +1,72 @@
+
+# The keeper: starts the program, waits for it, and writes its exit status last. Arguments: folder, nonce, log limit in
+# blocks of 512 bytes. Its standard input is the start text, which defines program_environment, program_setup (cd),
+# program_exec and redact_line and ends with cb_whole=NONCE: environment, arguments and secrets are neither on disk nor
+# on a command line of ours.
+
+cb_dir=$1 cb_nonce=$2 cb_limit=$3
+cb_mask=$(umask)
+umask 077
+exec 2>"$cb_dir/keeper.err"
+trap '' HUP
+
+# A reader sees the whole file or none.
+put() { printf '%s\n' "$2" >"$cb_dir/.$1" && mv -f "$cb_dir/.$1" "$cb_dir/$1"; }
+uptime() { read -r cb_up cb_rest </proc/uptime && printf '%s' "$cb_up"; }
+
+cb_read_stat self || exit 1
+cb_born=$(cb_field 20 $cb_stat)
+put keeper "$$ $cb_born" || exit 1
+cb_whole=
+cb_start=$(cat)
+exec </dev/null
+eval "$cb_start"
+# A launcher that was killed while it wrote left half a text: nothing is started.
+[ "$cb_whole" = "$cb_nonce" ] || exit 1
+# The end must be recorded even when the disk is full by then, so its block is taken now.
+printf '%4096s' '' >"$cb_dir/.exit" || exit 1
+mkfifo "$cb_dir/pipe" && printf 'capturebook launch %s\n' "$cb_nonce" >"$cb_dir/log" || exit 1
+
+# Copies the program's output to the log, up to the limit, and then only its last 64 KiB.
+write_log() {
+    trap '' HUP INT TERM XFSZ
+    ( ulimit -f "$cb_limit"; copy ) || { printf '\n[capturebook: log limit reached; after it only the end is kept]\n'; rest; }
+}
+if [ -n "$cb_redacts" ]; then
+    # Without a secret line by line: slower, and the output after the limit is dropped.
+    copy() {
+        while IFS= read -r cb_line || [ -n "$cb_line" ]; do
+            redact_line
+            printf '%s\n' "$cb_line" || return 1
+        done
+    }
+    rest() { cat >/dev/null; }
+else
+    copy() { exec cat; }
+    rest() { tail -c 65536; }
+fi
+write_log <"$cb_dir/pipe" >>"$cb_dir/log" &
+cb_writer=$!
+
+put started "$(uptime)"
+(
+    # By a builtin alone: the user's PATH may lead nowhere.
+    trap 'printf "yes\n" >"$cb_dir/exec_failed"' EXIT
+    # bash leaves a subshell without its EXIT trap when exec fails, unless told so.
+    [ -z "$BASH_VERSION" ] || shopt -s execfail
+    read -r cb_pid cb_rest </proc/self/stat
+    cb_read_stat "$cb_pid"
+    put program "$cb_pid $(cb_field 20 $cb_stat)"
+    umask "$cb_mask"
+    program_environment
+    # Without its folder the program must not run in another.
+    program_setup && program_exec
+) >"$cb_dir/pipe" 2>&1
+cb_rc=$?
+cb_ended=$(uptime)
+cb_sweep "$$" "$cb_born" "$cb_writer"
+cb_swept=$?
+wait "$cb_writer"
+printf 'rc=%s\nended=%s\nswept=%s\nleft=%s\nwhole=%s\n' "$cb_rc" "$cb_ended" "$cb_swept" "${cb_left# }" "$cb_nonce" 1<>"$cb_dir/.exit"
+mv -f "$cb_dir/.exit" "$cb_dir/exit"
+rm -f "$cb_dir/pipe"

@@ -1,0 +1,202 @@
+"""The launch file: what to start, where, and by what evidence it counts as ready, failed or done."""
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from .. import paths
+from ..params import load_preset
+
+
+class LaunchFileError(ValueError):
+    """A launch file that cannot be used. One line: the field, what was given, what is allowed."""
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a NUL byte cannot be passed to a program")
+    return text
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as exc:
+        raise ValueError(f"no regular expression: {exc}") from None
+    return text
+
+
+def _inside(text: str) -> str:
+    path = PurePosixPath(_no_nul(text))
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ValueError("a relative path below the launch's folder, without '..'")
+    return text
+
+
+def _variable(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError("a variable's name: letters, digits and _")
+    if name.startswith("CAPTUREBOOK_"):
+        raise ValueError("names that start with CAPTUREBOOK_ are set by the launcher")
+    if name.startswith("cb_"):
+        raise ValueError("names that start with cb_ are the launcher's own in its shell")
+    return name
+
+
+Text = Annotated[str, AfterValidator(_no_nul)]
+Pattern = Annotated[str, AfterValidator(_pattern)]
+Inside = Annotated[str, AfterValidator(_inside)]
+Variable = Annotated[str, AfterValidator(_variable)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Result(_Strict):
+    """What proves that a script did its work; its exit status alone proves nothing.
+
+    `log`: a regular expression that its output must match. `file`: a file, relative to `cwd`, that this launch must
+    have written anew, with a match of `contains` in it. `exit`: the exit status that it must have as well.
+    """
+
+    log: Pattern | None = None
+    file: Text | None = None
+    contains: Pattern | None = None
+    exit: int = 0
+
+    @model_validator(mode="after")
+    def _proof(self):
+        if self.log is None and self.file is None:
+            raise ValueError("result: needs log or file; an exit status alone proves nothing")
+        if self.contains is not None and self.file is None:
+            raise ValueError("result: contains needs file")
+        return self
+
+
+class Ready(_Strict):
+    """What proves that a server works. `url` is asked (POST of `body` if there is one) until its answer matches
+    `expect`; it must ask for real work, as a /health does not. `log`: a match in the output, for what has no port."""
+
+    url: Text | None = None
+    body: Text | None = None
+    expect: Pattern | None = None
+    log: Pattern | None = None
+
+    @model_validator(mode="after")
+    def _proof(self):
+        if (self.url is None) == (self.log is None):
+            raise ValueError("ready: needs one of url and log")
+        if (self.url is None) != (self.expect is None):
+            raise ValueError("ready: url and expect go together; any answer proves nothing")
+        return self
+
+
+class LaunchFile(_Strict):
+    """One launch. In `command`, `args`, `env`, `cwd`, `ready` and `result`, {port}, {folder} (where delivered files
+    lie) and {nonce} are replaced; CAPTUREBOOK_PORT, _FOLDER and _LAUNCH (the nonce) are in the environment.
+
+    `script` is a local file, run by `interpreter`, else its #! line, else python3 for .py and sh for .sh. `files` are
+    local files to deliver, a list (same relative name there) or {name there: local file}; local names are relative to
+    the launch file. `secret` names variables that are taken from the caller's environment and never shown.
+    `port` is a number or "auto". `failed`: regular expressions; a match in the output ends the launch. `deadline` is
+    in seconds, from the start until ready (a server) or ended (a script). `folder` is where launches' folders are
+    made on the host. `log_limit` is in MB.
+    """
+
+    name: Text = ""
+    command: list[Text] | None = None
+    script: Text | None = None
+    args: list[Text] = Field(default_factory=list)
+    interpreter: list[Text] | None = None
+    files: list[Inside] | dict[Inside, Text] = Field(default_factory=dict)
+    cwd: Text | None = None
+    folder: Text | None = None
+    env: dict[Variable, Text] = Field(default_factory=dict)
+    secret: list[Variable] = Field(default_factory=list)
+    port: Annotated[int, Field(ge=1, le=65535)] | Literal["auto"] | None = None
+    ready: Ready | None = None
+    failed: list[Pattern] = Field(default_factory=list)
+    result: Result | None = None
+    phases: dict[str, Pattern] = Field(default_factory=dict)
+    deadline: Annotated[float, Field(gt=0, le=86400, strict=False)] = 600.0
+    log_limit: Annotated[int, Field(ge=1, le=4096)] = 64
+    source: str = Field(default="", exclude=True)
+
+    @model_validator(mode="after")
+    def _consistent(self):
+        if (self.command is None) == (self.script is None):
+            raise ValueError("command: needs one of command and script")
+        if self.command is not None and (not self.command or not self.command[0]):
+            raise ValueError("command: is empty; allowed: a list, the program first")
+        if self.command is not None and (self.args or self.interpreter):
+            raise ValueError("args, interpreter: go with script; a command is one whole list")
+        first = (self.command or self.interpreter or ["sh"])[0]
+        if first.startswith("-"):
+            raise ValueError(f"command, interpreter: given {first!r} first; allowed: a program's name or path")
+        if self.interpreter is not None and (not self.interpreter or not self.interpreter[0]):
+            raise ValueError("interpreter: is empty; allowed: a list, the program first")
+        if (self.ready is None) == (self.result is None):
+            raise ValueError("ready, result: needs one of them: what proves that a server works, or a script did")
+        if self.ready is not None and self.ready.url is not None and self.port is None:
+            raise ValueError("port: missing; with ready.url the owner of the port is checked")
+        both = set(self.env) & set(self.secret)
+        if both:
+            raise ValueError(f"secret: {sorted(both)[0]} is in env too; its value comes from your environment")
+        return self
+
+    def deliveries(self) -> dict[str, Path]:
+        """Name below the launch's folder -> local file, the script included. Raises LaunchFileError for one
+        that is missing."""
+        here = Path(self.source).parent if self.source else Path.cwd()
+        listed = {name: name for name in self.files} if isinstance(self.files, list) else dict(self.files)
+        if self.script is not None:
+            listed.setdefault(Path(self.script).name, self.script)
+        found = {name: here / local for name, local in listed.items()}
+        for name, path in found.items():
+            if not path.is_file():
+                field = "script" if path == here / (self.script or "") else "files"
+                raise LaunchFileError(f"{field}: {listed[name]!r} is no file in {str(here)!r}")
+        return found
+
+    def secrets(self) -> dict[str, str]:
+        """Values of `secret` from this process's environment. Raises LaunchFileError for one that is not set."""
+        missing = [name for name in self.secret if not os.environ.get(name)]
+        if missing:
+            raise LaunchFileError(f"secret: {missing[0]} is not set in your environment")
+        return {name: os.environ[name] for name in self.secret}
+
+
+def load(name: str | Path) -> LaunchFile:
+    """A launch file, YAML without YAML 1.1's conversions; looked up from here, then from the repository.
+
+    Raises LaunchFileError, one line, when it is missing, no YAML, or breaks the model.
+    """
+    path = Path(name).absolute() if Path(name).is_file() else paths.resolve(name)
+    if path.suffix not in (".yaml", ".yml"):
+        raise LaunchFileError(f"launch file: given {str(name)!r}; allowed: a .yaml or .yml file")
+    try:
+        values = load_preset(path)
+    except ValueError as exc:
+        raise LaunchFileError(f"launch file: {str(exc).removeprefix('preset: ')}") from None
+    return validated({"name": path.stem, **values, "source": str(path)})
+
+
+def validated(values: dict) -> LaunchFile:
+    """A LaunchFile from plain values; errors as LaunchFileError, one line."""
+    try:
+        return LaunchFile(**values)
+    except ValidationError as exc:
+        error = exc.errors(include_url=False)[0]
+    if not error["loc"] or error["type"] == "value_error" and error["loc"][-1:] in (("result",), ("ready",)):
+        raise LaunchFileError(str(error["ctx"]["error"]))
+    where = ".".join(str(part) for part in error["loc"] if not str(part).startswith(("constrained", "list[", "dict[")))
+    if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
+        known = ", ".join(name for name in LaunchFile.model_fields if name != "source")
+        raise LaunchFileError(f"{where}: no such field; allowed: {known}")
+    given = repr(error["input"])
+    shown = given if len(given) <= 80 else f"{given[:77]}..."
+    raise LaunchFileError(f"{where}: given {shown}; {error['msg'].removeprefix('Value error, ').lower()}")

@@ -1,0 +1,98 @@
+"""What this machine knows of launches: outputs/launches/ID with launch.json, records.jsonl and a redacted log."""
+
+import json
+import re
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+
+from .. import paths
+from ..chain.folder import stamp, write_json
+from ..records import Record, append, read
+
+SCHEMA = 1
+FOLDER = "outputs/launches"
+
+
+class LaunchError(ValueError):
+    """A launch that is not there, or whose file is damaged. One line."""
+
+
+class Entry:
+    """One launch as this machine knows it. `info` is launch.json; it names the host, so it stays on this machine."""
+
+    def __init__(self, path: Path, info: dict):
+        self.path = path
+        self.info = info
+
+    @classmethod
+    def create(cls, name: str, host: str | None, values: dict) -> "Entry":
+        """A new launch, under a name of its own; stored before anything is started anywhere."""
+        nonce = secrets.token_hex(8)
+        slug = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "launch"
+        path = paths.resolve(FOLDER) / f"{slug}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{nonce[:4]}"
+        (path / "logs").mkdir(parents=True)
+        info = {
+            "schema_version": SCHEMA,
+            "id": path.name,
+            "nonce": nonce,
+            "name": name,
+            "host": host,
+            "folder": None,
+            "began": stamp(),
+            "state": "preparing",
+            "file": values,
+            "resolved": None,
+        }
+        entry = cls(path, info)
+        entry.save()
+        return entry
+
+    @classmethod
+    def open(cls, name: str) -> "Entry":
+        """By id, or by its beginning if only one launch has it."""
+        root = paths.resolve(FOLDER)
+        found = [path for path in sorted(root.glob("*/launch.json")) if path.parent.name.startswith(name)]
+        exact = [path for path in found if path.parent.name == name]
+        if not name or not (exact or found):
+            raise LaunchError(f"launch: given {name!r}, which is none; see `capturebook launches`")
+        if not exact and len(found) > 1:
+            raise LaunchError(f"launch: {name!r} is the beginning of {len(found)} launches; give more of the id")
+        path = (exact or found)[0]
+        try:
+            info = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as exc:
+            raise LaunchError(f"launch: {paths.shown(path)} is damaged: {exc}") from None
+        if info.get("schema_version") != SCHEMA:
+            raise LaunchError(
+                f"launch: {paths.shown(path)} has schema {info.get('schema_version')}; this reads {SCHEMA}"
+            )
+        return cls(path.parent, info)
+
+    @property
+    def id(self) -> str:
+        return self.info["id"]
+
+    @property
+    def log_path(self) -> Path:
+        """The program's output, redacted, as far as it was read."""
+        return self.path / "logs" / "program.log"
+
+    def update(self, **facts) -> None:
+        self.info.update(facts)
+        self.save()
+
+    def save(self) -> None:
+        write_json(self.path / "launch.json", self.info)
+
+    def append(self, record: Record) -> None:
+        append(self.path / "records.jsonl", record)
+
+    def records(self) -> list[Record]:
+        return read(self.path / "records.jsonl")[0]
+
+
+def entries() -> list[Entry]:
+    """All launches of this checkout, oldest first."""
+    found = [Entry.open(path.parent.name) for path in paths.resolve(FOLDER).glob("*/launch.json")]
+    return sorted(found, key=lambda entry: entry.info["began"])

@@ -1,0 +1,25 @@
+"""A scratch checkout to launch from, on this machine and over a real sshd."""
+
+import launch_bench
+import pytest
+from launch_bench import Bench
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory):
+    if launch_bench.SSHD is None:
+        pytest.skip("needs sshd (Debian: openssh-server)")
+    server = launch_bench.Sshd(tmp_path_factory.mktemp("sshd"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["here", "ssh"])
+def bench(request, tmp_path, monkeypatch):
+    made = Bench(tmp_path, None if request.param == "here" else "gpu1")
+    if made.host:
+        config = request.getfixturevalue("sshd").config
+        monkeypatch.setenv("CAPTUREBOOK_SSH", f"ssh -F {config}")
+    monkeypatch.setenv("CAPTUREBOOK_ROOT", str(tmp_path))
+    yield made
+    assert not made.running()

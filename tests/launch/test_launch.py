@@ -1,0 +1,179 @@
+"""The launcher on this machine and over a real sshd: stages, evidence, redaction, attach and stop."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from launch_bench import Bench, log_of, stage
+
+from capturebook import launch as launching
+from capturebook.launch.stages import STAGES
+
+# Everything in which a value could be taken for shell text.
+NASTY = "a  b 'q' \"d\" $(echo X) `echo Y` $HOME \\ \n;& line2 *? {x} ~ \x01 é"
+
+
+def test_every_stage_is_proven_in_order(bench):
+    record = bench.script("echo working; echo RESULT=42\n", result={"log": "RESULT=42"})
+    assert record.status == "pass" and record.stage == "done"
+    held = [entry["name"] for entry in record.payload["stages"] if entry["state"] == "held"]
+    assert held == [name for name in STAGES if name != "ready"]
+    assert stage(record, "end")["evidence"]["line"] == "RESULT=42"
+    assert record.payload["log_tail"] == ["working", "RESULT=42"]
+    # The program's own process, from /proc: not the keeper, not a wrapper.
+    assert stage(record, "identity")["evidence"]["pid"] > 1
+    text = record.to_line()
+    assert str(bench.root) not in text and os.path.expanduser("~") not in text.replace('"~', "")
+
+
+def test_values_arrive_as_they_are(bench):
+    code = "import json, os, sys; print('GOT', json.dumps([sys.argv[1:], os.environ['V'], os.getcwd()]))"
+    folder = bench.root / "a folder $(touch pwned) 'x'"
+    folder.mkdir()
+    bench.write("say $(id) 'it'.py", code)
+    record = bench.launch(
+        script="say $(id) 'it'.py",
+        args=[NASTY, "", "-n", "--"],
+        interpreter=["python3"],
+        env={"V": NASTY},
+        cwd=str(folder),
+        result={"log": "^GOT "},
+    )
+    assert record.status == "pass", record.reason
+    got = json.loads(log_of(bench, record)[-1].removeprefix("GOT "))
+    assert got == [[NASTY, "", "-n", "--"], NASTY, str(folder)]
+    assert not list(bench.root.rglob("pwned"))
+
+
+def test_delivered_files_are_byte_for_byte(bench):
+    blob = bytes(range(256)) * 5000
+    bench.write("data $(x)\n.bin", blob)
+    record = bench.script(
+        'sha256sum <"$1"\n', args=["{folder}/in/blob"], files={"in/blob": "data $(x)\n.bin"}, result={"log": "  -$"}
+    )
+    import hashlib
+
+    assert record.payload["log_tail"] == [f"{hashlib.sha256(blob).hexdigest()}  -"]
+
+
+def test_secrets_are_nowhere(bench, monkeypatch):
+    secret, token = "s3cr3t 'quoted' $(id)", "tok-abcdef"
+    monkeypatch.setenv("MY_LOGIN", secret)
+    record = bench.script(
+        'echo "say $MY_LOGIN and $API_TOKEN twice $API_TOKEN"; env | sort; cat /proc/$PPID/cmdline | tr "\\0" " "; '
+        "echo DONE $MAX_TOKENS\n",
+        secret=["MY_LOGIN"],
+        env={"API_TOKEN": token, "MAX_TOKENS": "512"},
+        args=[token],
+        result={"log": "DONE 512"},
+    )
+    assert record.status == "pass", record.reason
+    assert "say [redacted] and [redacted] twice [redacted]" in log_of(bench, record)
+    shown = record.to_line() + "".join(bench.events)
+    assert secret not in shown and token not in shown
+    for path in bench.root.rglob("*"):
+        if path.is_file() and "local" not in path.parts:
+            data = path.read_bytes()
+            assert secret.encode() not in data and token.encode() not in data, path
+
+
+def test_wrong_exit_status_is_a_failure_with_its_last_lines(bench):
+    record = bench.script("echo RESULT; echo oops >&2; exit 3\n", result={"log": "RESULT"})
+    assert record.status == "fail" and "exit status 3" in record.reason and "oops" in record.reason
+
+
+def test_a_failed_pattern_ends_it_at_once(bench):
+    began = time.monotonic()
+    record = bench.script("echo loading; echo FATAL no such model; sleep 60\n", result={"log": "OK"}, failed=["^FATAL"])
+    assert record.status == "fail" and "FATAL no such model" in record.reason
+    assert time.monotonic() - began < 15
+
+
+def test_a_later_failure_is_placed_in_its_phase(bench):
+    record = bench.script(
+        "echo Loading weights; sleep 0.6; echo Capturing graphs; sleep 0.4; exit 1\n",
+        result={"log": "never"},
+        phases={"load": "Loading", "capture": "Capturing"},
+    )
+    # An exit status is what it failed with; the timeline says when each phase began.
+    begun = {entry["phase"]: entry["at"] for entry in record.payload["timeline"]}
+    assert begun["start"] == 0 and 0.4 < begun["capture"] - begun["load"] < 2
+    assert record.status == "fail"
+
+
+def test_the_launch_survives_its_caller_and_another_stops_it(bench):
+    bench.write("long.sh", "trap 'echo got TERM; exit 9' TERM\necho up\nwhile :; do sleep 0.1; done\n")
+    bench.write("long.yaml", "script: long.sh\nresult: {log: never}\n")
+    args = ["launch", "long.yaml", *(["--host", bench.host] if bench.host else [])]
+    caller = bench.cli(*args)
+    for line in caller.stderr:
+        if line.startswith("log "):
+            break
+    caller.send_signal(signal.SIGINT)
+    rest = caller.communicate(timeout=20)[1]
+    assert caller.returncode == 130 and "goes on" in rest
+    (name,) = bench.ids()
+    assert len([line for line in bench.running() if line.endswith("work/long.sh ")]) == 1
+    follower = bench.cli("attach", name, "--log")
+    for line in follower.stderr:
+        if line == "  | up\n":
+            break
+    stopped = launching.stop(name, bench.events.append)
+    assert stopped.status == "pass" and stopped.payload["exit"]["rc"] == "9"
+    assert "exit status 9" in follower.communicate(timeout=20)[1] and follower.returncode == 3
+    again = launching.stop(name, bench.events.append)
+    assert "had ended before" in again.reason
+    # The follower saw an end without its result, the two stops what they asked for.
+    assert sorted(record.status for record in launching.Entry.open(name).records()) == ["fail", "pass", "pass"]
+
+
+def test_the_command_line_says_and_lists(bench):
+    bench.write("ok.sh", "echo RESULT\n")
+    bench.write("ok.yaml", "script: ok.sh\nresult: {log: RESULT}\n")
+    done = bench.cli("launch", "ok.yaml", "--json", *(["--host", bench.host] if bench.host else []))
+    out, err = done.communicate(timeout=30)
+    assert done.returncode == 0 and json.loads(out)["status"] == "pass", err
+    assert [line.split()[0] for line in err.splitlines()][1:-1] == [name for name in STAGES if name != "ready"]
+    listed = bench.cli("launches").communicate(timeout=20)[1]
+    assert json.loads(out)["run"] in listed and "ended" in listed
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("script: t.sh\n", "ready, result: needs one of them"),
+        ("result: {log: x}\n", "command: needs one of command and script"),
+        ("script: t.sh\nresult: {exit: 0}\n", "result: needs log or file"),
+        ("script: t.sh\nresult: {log: '('}\n", "result.log: given '('; no regular expression"),
+        ("script: t.sh\nresult: {log: x}\nenv: {A: 1}\n", "env.A: given 1;"),
+        ("script: t.sh\nresult: {log: x}\nenv: {A-B: x}\n", "env.A-B"),
+        ("script: gone.sh\nresult: {log: x}\n", "script: 'gone.sh' is no file"),
+        ("script: t.sh\nresult: {log: x}\nport: 70000\n", "port"),
+        ("script: t.sh\nresult: {log: x}\nporte: 70000\n", "porte: no such field; allowed: name, command"),
+        ("script: t.sh\nresult: {log: x}\nfiles: ['../x']\n", "without '..'"),
+        ("script: t.sh\nresult: {log: x}\nsecret: [NOT_SET_ANYWHERE]\n", "NOT_SET_ANYWHERE is not set"),
+        ("script: t.sh\nready: {url: 'http://127.0.0.1:1/x'}\n", "url and expect go together"),
+        ("script: t.sh\n script: y\n", "line 2"),
+    ],
+)
+def test_bad_launch_files_are_one_line_and_start_nothing(tmp_path, monkeypatch, text, says):
+    monkeypatch.setenv("CAPTUREBOOK_ROOT", str(tmp_path))
+    bench = Bench(tmp_path)
+    bench.write("t.sh", "echo\n")
+    path = bench.write("t.yaml", text)
+    with pytest.raises(launching.LaunchFileError) as caught:
+        launching.launch(launching.load(path), None, bench.events.append)
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+    assert not bench.ids()
+
+
+def test_the_shell_files_parse_everywhere():
+    from importlib import resources
+
+    for name in ("functions", "agent", "keeper"):
+        for shell in ("dash", "bash"):
+            path = resources.files("capturebook.launch") / "sh" / f"{name}.sh"
+            assert subprocess.run([shell, "-n", path], capture_output=True, text=True).stderr == ""
