@@ -61,3 +61,18 @@ def rebinds_its_weight() -> Step:
         reference=lambda x: x.double() * now["w"],
         tolerance=1e-6,
     )
+
+
+def launches_on_the_default_stream() -> Step:
+    """As a library that knows nothing of torch's current stream does: its kernel runs once, at capture, in no graph.
+
+    The buffer exists before, so that nothing is allocated on the other stream while capturing.
+    """
+    buffer = torch.empty(4096, device="cuda")
+
+    def fn(x):
+        with torch.cuda.stream(torch.cuda.default_stream()):
+            torch.mul(x, 2, out=buffer)
+        return buffer + 1
+
+    return Step(fn=fn, make_inputs=draw, reference=lambda x: x.double() * 2 + 1, tolerance=1e-6)

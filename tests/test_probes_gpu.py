@@ -21,9 +21,11 @@ def pool(tmp_path_factory):
         yield pool
 
 
-def probe(target, watched=True, args=None, **factors):
+def probe(target, watched=True, args=None, seed=0, **factors):
     target = target if ":" in target else f"{STEPS}:{target}"
-    return Probe(kind="step", subject=Subject(target=target), arm=Arm(**factors), watched=watched, args=args or {})
+    return Probe(
+        kind="step", subject=Subject(target=target), arm=Arm(**factors), seed=seed, watched=watched, args=args or {}
+    )
 
 
 def control(name, **factors):
@@ -102,3 +104,29 @@ def test_samples_only_of_a_step_that_passed(pool):
     passed, wrong = pool.run(timed)
     assert len(passed.samples["replay"]) == 5
     assert not wrong.samples
+
+
+def test_work_on_a_stream_that_never_joined_the_capture_is_named(pool):
+    """The story's cousin: the graph breaks right after the fork, and the side work meets an idle stream."""
+    (record,) = pool.run([decode(compile="default", graph_break="after_fork")])
+    assert (record.status, record.root.code) == ("fail", 900)
+    assert record.counts["launch@capture"] >= 1
+
+
+def test_a_kernel_that_a_library_launched_elsewhere_is_missing_from_the_graph(pool):
+    (record,) = pool.run([probe("launches_on_the_default_stream")])
+    assert (record.status, record.stage) == ("wrong", "replay")
+    assert len(record.graph["missing"]) == 1
+
+
+def test_nothing_is_missing_where_a_value_was_baked(pool):
+    (record,) = pool.run([control("baked_scalar")])
+    assert record.graph["missing"] == []
+    assert record.effective["deterministic"] is True
+
+
+def test_correct_steps_are_never_called_wrong(pool):
+    """Many seeds of steps with a side stream: the instrument itself must not race."""
+    arms = [probe("forks_and_joins", seed=seed) for seed in range(6)]
+    arms += [Probe(**{**vars(decode()), "arm": decode(graph_break="none").arm, "seed": seed}) for seed in range(6)]
+    assert [record.status for record in pool.run(arms)] == ["pass"] * 12

@@ -150,6 +150,8 @@ class Calls:
         """Compare one call's outputs, state and inputs. Runs in the verifier's thread."""
         import torch
 
+        # The clones were made on the caller's stream; without this the comparison races with them.
+        self.synchronize()
         stream = torch.cuda.Stream() if self.cuda else None
         with torch.no_grad(), torch.cuda.stream(stream) if stream else contextlib.nullcontext():
             self._undeclared(name, inputs, inputs_after)

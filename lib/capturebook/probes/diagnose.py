@@ -53,7 +53,7 @@ def _kernels(calls, run) -> Counter:
         run()
         calls.synchronize()
     events = profiler.profiler.kineto_results.events()
-    names = (e.name() for e in events if e.device_type() is DeviceType.CUDA and not e.is_user_annotation())
+    names = (e.name() for e in events if e.device_type() == DeviceType.CUDA and not e.is_user_annotation())
     return Counter(name for name in names if not name.startswith(("Memcpy", "Memset")))
 
 

@@ -22,12 +22,13 @@ PRELOAD = ("torch", "triton", "torch._dynamo", "torch._functorch.aot_autograd")
 def main(path: str, modules: list[str]) -> None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(path)
+    # Before the imports: a client that comes early waits in the queue, and sees the connection close if they fail.
+    listener.listen(64)
     processes.become_subreaper()
     for name in (*PRELOAD, *modules):
         importlib.import_module(name)
     from . import supervise
 
-    listener.listen(64)
     print("ready", flush=True)
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake_write)

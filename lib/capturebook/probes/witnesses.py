@@ -133,7 +133,8 @@ def _dynamo(w: Witnesses, stack) -> None:
 
 
 def _streams(w: Witnesses, stack) -> None:
-    """Waits, while capturing, on an event last recorded outside the capture: what CUDA answers with 905.
+    """Waits, while capturing, on an event last recorded outside the capture: what CUDA answers with 905. And stream
+    contexts entered from the capturing stream and left without having joined the capture: their work is outside it.
 
     Stream.wait_event and Stream.wait_stream both end in Event.wait, so that one is watched. An event that was
     never recorded is a no-op to CUDA, and an external one is allowed.
@@ -157,6 +158,16 @@ def _streams(w: Witnesses, stack) -> None:
 
         return wait
 
+    def make_exit(original):
+        def leave(self, *error):
+            came_from = getattr(self, "src_prev_stream", None)
+            if came_from is not None and _capturing_on(came_from) and not _capturing_on(self.stream):
+                w.note("launch", "a stream outside the capture was current", frame=True, capturing=True, outside=True)
+            return original(self, *error)
+
+        return leave
+
+    _replace(stack, torch.cuda.StreamContext, "__exit__", make_exit)
     _replace(stack, torch.cuda.Event, "record", make_record)
     _replace(stack, torch.cuda.Event, "wait", make_wait)
 
@@ -168,8 +179,13 @@ def _capturing_on(stream) -> bool:
         return False
     if stream is None:
         return torch.cuda.is_current_stream_capturing()
-    with torch.cuda.stream(stream):
+    # Not by a stream context: leaving one is watched itself.
+    before = torch.cuda.current_stream()
+    torch.cuda.set_stream(stream)
+    try:
         return torch.cuda.is_current_stream_capturing()
+    finally:
+        torch.cuda.set_stream(before)
 
 
 def _syncs(w: Witnesses, stack) -> None:
