@@ -1,7 +1,6 @@
 """The explorer in JupyterLab, driven in headless Chromium as a person would: choose, run, watch, stop, browse."""
 
 import importlib.util
-import json
 import os
 import shutil
 import socket
@@ -22,20 +21,30 @@ if not CHROMIUM or MISSING:
     pytest.skip(f"needs {', '.join(MISSING) or 'chromium on the PATH'}", allow_module_level=True)
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-quic"]
-STANDIN = Path(__file__).with_name("explorer_standin.py")
+SLEEPER = """
+import subprocess, sys, time
+import torch
+from capturebook.subjects import Step
+
+def build(kernel=None, overlap=None, sync=None, graph_break=None, batch=None):
+    def fn(x):
+        orphan = "import os,time; os.setsid(); os.fork() and os._exit(0); time.sleep(600)"
+        subprocess.run([sys.executable, "-c", orphan, "orphan"])
+        time.sleep(600)
+    return Step(fn=fn, make_inputs=lambda seed: (torch.ones(1),), reference=lambda x: x)
+"""
+"""A step that never comes back, with a grandchild that leaves session and parent."""
 
 
 @pytest.fixture
 def root(tmp_path, repo) -> Path:
-    """A repository with presets, the explorer and one finished run. Its probes are the stand-in's, which never end."""
+    """A repository with presets, the explorer, a step that never comes back, and one finished run."""
     root = tmp_path / "root"
     (root / "notebooks").mkdir(parents=True)
     shutil.copytree(repo / "params", root / "params")
+    shutil.copy(repo / "notebooks" / "explorer.ipynb", root / "notebooks")
+    (root / "notebooks" / "sleeper.py").write_text(SLEEPER)
     fake_run.gpu_run(root / "outputs" / "finished")
-    notebook = json.loads((repo / "notebooks" / "explorer.ipynb").read_text())
-    made = next(i for i, cell in enumerate(notebook["cells"]) if cell["id"] == "probe-make")
-    notebook["cells"][made]["source"].append(f"\npanel.command = {[sys.executable, str(STANDIN), 'hang']}")
-    (root / "notebooks" / "explorer.ipynb").write_text(json.dumps(notebook))
     return root
 
 
@@ -83,6 +92,20 @@ def wait_until(true, said: str, seconds: float = 30.0) -> None:
         time.sleep(0.1)
 
 
+def words(process: psutil.Process) -> list[str]:
+    """Its command line; nothing for one that has ended meanwhile."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def begun_for(root: Path, process: psutil.Process) -> bool:
+    """Whether a process is the guard of a probe whose run folder is under `root`."""
+    line = words(process)
+    return "capturebook.chain.guard" in line and any(str(root) in word for word in line)
+
+
 def control(page, name: str, kind: str):
     return page.locator(f'.widget-inline-hbox:has(label:text-is("{name}")) {kind}')
 
@@ -116,14 +139,19 @@ def test_choose_run_watch_stop_browse(root, lab, tmp_path):
         expect(run).to_be_enabled()
         page.screenshot(path=pictures / "explorer-chosen.png")
 
+        control(page, "target", "input").fill("sleeper.py:build")
+        control(page, "target", "input").press("Enter")
+        for name in ("compile", "capture"):
+            control(page, name, "select").select_option("none")
+        expect(said.filter(has_text="command ")).to_contain_text("probe sleeper.py:build")
         run.click()
-        expect(said.filter(has_text="command ")).to_contain_text("in capture", timeout=20_000)
+        expect(said.filter(has_text="command ")).to_contain_text("in warmup", timeout=60_000)
         expect(run).to_be_disabled()
         page.screenshot(path=pictures / "explorer-running.png")
-        hanging = list(root.glob("outputs/*/hanging"))
-        child = psutil.Process(int(hanging[0].read_text()))
-        tree = [child.parent(), *child.parent().children(recursive=True)]
-        assert len(tree) >= 3
+        guard = next(p for p in psutil.process_iter() if begun_for(root, p))
+        wait_until(lambda: any("orphan" in words(p) for p in guard.children(recursive=True)), "no grandchild")
+        tree = [guard, *guard.children(recursive=True)]
+        assert len(tree) >= 6, "guard, command line, fork server, supervisor, probe, orphan"
         stop.click()
         expect(said.filter(has_text="command ")).to_contain_text("stopped by you", timeout=20_000)
         assert [p for p in tree if p.is_running() and p.status() != psutil.STATUS_ZOMBIE] == []
