@@ -142,7 +142,8 @@ def test_the_probe_ends_when_the_kernel_is_killed(tmp_path):
         f"ProbeRun([sys.executable, {STANDIN!r}, 'hang', 'probe', 'm:b', '--run-dir', str(run)], run).begin()\n"
         "time.sleep(600)"
     )
-    kernel = subprocess.Popen([sys.executable, "-c", code])
+    env = {**os.environ, "TMPDIR": str(tmp_path)}  # where a killed kernel leaves its folder
+    kernel = subprocess.Popen([sys.executable, "-c", code], env=env)
     hanging = tmp_path / "run" / "hanging"
     until(hanging.exists)
     until(hanging.read_text)
