@@ -171,18 +171,21 @@ def build_records(clock: Clock) -> list[Record]:
 
 def sweep_records(clock: Clock) -> list[Record]:
     rows = []
-    for kernel, factor in {"simt": 2.6, "mma": 1.25}.items():
-        for batch in (1, 8, 64):
-            floor = 2.0 + batch * 0.9
-            samples = [floor * factor * (1 + 0.01 * i) for i in range(5)]
-            payload = dict(
-                kernel=kernel, batch=batch, context=8192, bytes=batch * 4.4e6, flops=batch * 9e8, floor_us=floor,
-                floor_source="published", median_us=samples[2], gbps=500.0, tflops=80.0, share=1 / factor,
-                tokens_per_second=batch / samples[2] * 1e6,
-            )  # fmt: skip
-            rows.append(
-                record("sweep", clock, 2.5, notebook="04_throughput_sweep", payload=payload, samples={"us": samples})
+    for batch in (1, 8, 64):
+        floor = 2.0 + batch * 0.9
+        variants = {name: {"kernel": name, "tuning": "live"} for name in ("simt", "mma")}
+        options = dict(batch=batch, context=8192, heads=64, variants=variants)
+        samples = {n: [floor * k * (1 + 0.01 * i) for i in range(5)] for n, k in {"simt": 2.6, "mma": 1.25}.items()}
+        timed = {
+            name: dict(
+                median_us=us[2], gbps=500.0, tflops=80.0, share=floor / us[2], tokens_per_second=batch / us[2] * 1e6
             )
+            for name, us in samples.items()
+        }
+        payload = dict(floor_us=floor, floor_bound="bytes", floor_source="preset h200", variants=timed)
+        about = Subject(target="capturebook.kernels.sparse_mla:decode", options=options)
+        common = dict(notebook="04_throughput_sweep", subject=about, payload=payload, samples=samples)
+        rows.append(record("sweep", clock, 2.5, **common))
     return rows
 
 
@@ -243,8 +246,9 @@ def cpu_run(path: Path) -> Path:
     uncaptured = Arm(compile="default", capture="none", variant="twin", graph_break="between", batch=2)
     records.append(record("trace", clock, 9.0, uncaptured, notebook="03_compile_check", effective={"graph_breaks": 1}))
     for kernel in ("simt_decode", "mma_decode"):
-        payload = dict(kernel=kernel, error=2e-7, tolerance=0.003)
-        records.append(record("interpret", clock, 6.0, notebook="01_kernel_build", payload=payload))
+        payload = dict(kernel=kernel, batch=2, heads=16, error=2e-7, tolerance=0.003)
+        about = Subject(target="capturebook.kernels.sparse_mla:decode", options={"kernel": kernel, "batch": 2})
+        records.append(record("interpret", clock, 6.0, notebook="01_kernel_build", subject=about, payload=payload))
     records += notebook_records({"04_throughput_sweep": why})
     here = {
         **PROVENANCE,

@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 import pytest
 
 import fake_run
-from capturebook.measure.rows import build_rows_of
+from capturebook.measure.rows import build_rows_of, sweep_points
 from capturebook.records import Arm
-from capturebook.report import figures, figures_kernels, needs, tables, words
+from capturebook.report import figures, figures_build, figures_sweep, needs, tables, words
 from capturebook.report.block import Block, link, table
 
 ASKED = fake_run.arm("seen")
@@ -56,8 +56,8 @@ def test_each_figure_has_a_text_alternative_a_caption_and_its_data(records):
     for block in (
         figures.arms_matrix(records, ASKED),
         figures.timeline(records),
-        figures_kernels.build_heat(build_rows_of(records)),
-        figures_kernels.sweep(records),
+        figures_build.build_heat(build_rows_of(records)),
+        figures_sweep.sweep(sweep_points(records)),
     ):
         assert len(alt(block)) > 60
         assert "<figcaption>" in block.html and "<details>" in block.html and "<tbody>" in block.html
@@ -108,22 +108,23 @@ def test_sizes_that_the_question_leaves_open_are_no_difference(records):
 def test_the_build_grid_names_what_does_not_fit_or_compile(records):
     rows = build_rows_of(records)
     assert len(rows) == 24
-    said = alt(figures_kernels.build_heat(rows))
+    said = alt(figures_build.build_heat(rows))
     assert "Too large for the target: mma_decode  BLOCK_N=128 num_warps=4 on sm_120." in said
     assert "Did not compile: none" in said
     broken = [{**rows[0], "status": "fail", "reason": "died: signal 6"}, *rows[1:]]
-    block = figures_kernels.build_heat(broken)
+    block = figures_build.build_heat(broken)
     assert "Did not compile: simt_decode  BLOCK_N=32 num_warps=4 on sm_80" in alt(block)
     assert "fail: died: signal 6" in block.text
 
 
 def test_the_sweep_shows_all_points_and_says_why_there_are_none(records):
-    rows = cells(figures_kernels.sweep(records))
+    rows = cells(figures_sweep.sweep(sweep_points(records)))
     assert len(rows) == 1 + 6
     median = dict(zip(rows[0], rows[1]))
+    assert median["Kernel"] == "simt" and median["Batch"] == "1"
     assert median["Samples"] == "5" and float(median["Median (µs)"]) == pytest.approx(2.9 * 2.6 * 1.02, abs=0.06)
     skipped = [r.model_copy(update={"status": "skipped", "reason": "no GPU", "samples": {}}) for r in records]
-    assert figures_kernels.sweep(skipped).text == "No speed was measured: no GPU."
+    assert figures_sweep.sweep(sweep_points(skipped)).text == "No speed was measured: no GPU."
 
 
 def test_evidence_holds_the_whole_exception_chain_and_links_the_log(records):
@@ -140,7 +141,7 @@ def test_text_from_elsewhere_is_escaped_and_drawn_as_it_is(records):
         {**row, "kernel": hostile, "config": "<img src=x onerror=y>"}
         for row in build_rows_of(records)
     ]  # fmt: skip
-    block = figures_kernels.build_heat(renamed)
+    block = figures_build.build_heat(renamed)
     assert "<script" not in block.html and "<img src=x" not in block.html
     assert "&lt;script&gt;" in block.html
     assert "<b>" not in table(["a<b>"], [["<b>"]], "<b>").html

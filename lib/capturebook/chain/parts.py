@@ -65,7 +65,21 @@ def interpreted(session) -> list[Record]:
 
     if not without_gpu(session) or not session.params.subject.startswith(BUILT_IN):
         return []
-    return session.outcomes(plan_interpret())
+    return session.outcomes(plan_interpret(session.params.kernels, session.params.seed))
+
+
+def sweep(session) -> list[Record]:
+    """The records of the throughput sweep, and before them those of the floors if the parameters give no rates.
+
+    The sweep times the built-in kernels; for a subject of the user's own there is none.
+    """
+    from ..measure.floors import plan_floors
+    from ..measure.sweep import plan_sweep, rates
+
+    if not session.params.subject.startswith(BUILT_IN):
+        return []
+    measured = session.outcomes(plan_floors(session.params))
+    return session.outcomes(plan_sweep(session.params, rates(session.params, measured)))
 
 
 def compiled_for_cpu(session) -> list[Record]:

@@ -112,18 +112,22 @@ def _breaks(r: Record) -> str:
     return words.counted(r.effective.get("graph_breaks", 0), "graph break")
 
 
-def sweep(records: list[Record]) -> Conclusion:
-    """The fastest kernel at each end of the sweep, and how near the floor it comes."""
-    if gap := completed(records, "sweep points"):
-        return gap
-    timed = [r for r in records if r.status == "pass" and r.payload.get("tokens_per_second")]
+def sweep(points: list[dict]) -> Conclusion:
+    """How many points were timed, and the best throughput with its share of the floor."""
+    if not points:
+        return "skipped", "No sweep was planned: it times the built-in kernels."
+    lost = [p for p in points if p["status"] in ("not_run", "timeout")]
+    timed = [p for p in points if p["us"]]
+    why = "; ".join(dict.fromkeys(p["reason"] for p in points if p["reason"]))
+    if lost:
+        return "not_run", f"{len(lost)} of {words.counted(len(points), 'sweep point')} did not run or end: {why}."
     if not timed:
-        return "fail", f"No sweep point was timed: {_reasons(records)}."
-    best = max(timed, key=lambda r: r.payload["tokens_per_second"]).payload
+        skipped = all(p["status"] == "skipped" for p in points)
+        return "skipped" if skipped else "fail", f"None of {len(points)} sweep points was timed: {why}."
+    best = max(timed, key=lambda p: p["tokens_per_second"])
     share = f", {best['share']:.0%} of the floor" if best.get("share") else ""
-    text = (
-        f"{len(timed)} of {words.counted(len(records), 'sweep point')} timed. Most tokens a second: "
-        f"{best['tokens_per_second']:,.0f} by {best['kernel']} at batch {best['batch']}, context {best['context']}"
-        f"{share}."
+    where = f"{best['variant']} at batch {best['batch']}, context {best['context']}{share}"
+    return "pass", (
+        f"{len(timed)} of {words.counted(len(points), 'sweep point')} timed. Most tokens a second: "
+        f"{best['tokens_per_second']:,.0f} by {where}."
     )
-    return "pass", text

@@ -37,7 +37,7 @@ def build(run_path: str | Path) -> Path:
 
 
 def render(data: RunData, sample: RunData | None = None) -> str:
-    """The report's HTML. `sample`: the genuine H200 run, shown apart when this run decided nothing."""
+    """The report's HTML. `sample`: the genuine H200 run, shown apart where no GPU could decide anything."""
     return page(
         "report.html.j2",
         f"{summary.headline(data)}: {data.hypothesis['title']}",
@@ -47,7 +47,7 @@ def render(data: RunData, sample: RunData | None = None) -> str:
         says=[_says(data)] if data.decided else [summary.why_undecided(data), summary.skipped(data)],
         done=[] if data.decided else summary.done(data.records),
         verdict_rows=_verdict_rows(data),
-        sample=_sample(sample) if sample is not None and not data.decided else None,
+        sample=_sample(sample) if sample is not None and data.unusable and not data.decided else None,
         sections=sections(data),
         when=_when(data.info["started"]),
         machine=_machine(data.info.get("provenance") or {}),
@@ -56,6 +56,8 @@ def render(data: RunData, sample: RunData | None = None) -> str:
 
 def _says(data: RunData) -> str:
     """The finding as a sentence; a name such as torch.compile keeps its small letter."""
+    if data.verdict["owner"] == "none":
+        return data.verdict["sentence"]
     first, _, rest = data.finding.partition(" ")
     return f"{first if '.' in first else first.capitalize()} {rest}."
 

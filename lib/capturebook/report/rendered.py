@@ -9,6 +9,7 @@ from bleach.sanitizer import Cleaner
 from markupsafe import Markup
 from nbconvert import HTMLExporter
 from pygments.formatters import HtmlFormatter
+from traitlets.config import Config
 
 from .html import page
 
@@ -16,6 +17,9 @@ TAGS = set(
     "a abbr b blockquote br caption code col dd details div dl dt em figcaption figure h1 h2 h3 h4 h5 h6 hr i img li "
     "ol p pre s span strong sub summary sup table tbody td tfoot th thead tr ul".split()
 )
+SHOWN = ["text/html", "image/png", "image/jpeg", "text/markdown", "text/plain"]
+"""Kinds of output, the best first. Others (scripts, widgets, loose SVG) have a plain-text twin beside them."""
+
 IMAGE = re.compile(r"data:image/(png|jpeg|svg\+xml);base64,[A-Za-z0-9+/=\s]*")
 
 
@@ -34,7 +38,8 @@ def _render(path: Path, run: str) -> Path:
         notebook = nbformat.read(path, as_version=4)
     except (json.JSONDecodeError, nbformat.reader.NotJSONError, nbformat.validator.NotebookValidationError) as exc:
         raise ValueError(f"{path.name} in {run} does not parse: {exc}") from None
-    body, _ = HTMLExporter(template_name="basic").from_notebook_node(notebook)
+    shown = Config({"NbConvertBase": {"display_data_priority": SHOWN}})
+    body, _ = HTMLExporter(template_name="basic", config=shown).from_notebook_node(notebook)
     colours = HtmlFormatter().get_style_defs(".notebook .highlight")
     out = path.with_suffix(".html")
     html = page(

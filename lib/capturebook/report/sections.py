@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from ..measure.rows import build_rows_of
+from ..measure.rows import build_rows_of, sweep_points
 from ..records import Record
-from . import figures, figures_kernels, needs, rivals, tables, words
+from . import figures, figures_build, figures_sweep, needs, rivals, tables, words
 from .block import Block, details, link, paragraph, table
 from .run_data import RunData
 
@@ -34,10 +34,10 @@ def sections(data: RunData) -> list[Section]:
         ),
         ("arms", "All arms", captured, lambda: [figures.arms_matrix(records, asked)]),
         ("hazards", "Hazards in other arms", captured, lambda: [tables.hazards(data.verdict["hazards"])]),
-        ("build", "Kernels as compiled", True, lambda: [figures_kernels.build_heat(build_rows_of(records))]),
+        ("build", "Kernels as compiled", True, lambda: [figures_build.build_heat(build_rows_of(records))]),
         ("interpreted", "Kernels as interpreted", ran["interpret"], lambda: [tables.interpreted(ran["interpret"])]),
         ("compiled", "Compiled for the CPU", ran["trace"], lambda: [tables.graph_breaks(ran["trace"])]),
-        ("sweep", "Throughput", ran["sweep"], lambda: [figures_kernels.sweep(records)]),
+        ("sweep", "Throughput", ran["sweep"], lambda: [figures_sweep.sweep(sweep_points(records))]),
         ("evidence", "Evidence", True, lambda: _evidence(data)),
         ("skipped", "What did not run, and why", True, lambda: [_skipped(data)]),
         ("notes", "Caveats and open points", True, lambda: [_list(notes)]),

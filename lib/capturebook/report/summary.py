@@ -1,6 +1,6 @@
 """The run in a few lines: what the report's card, the terminal and the last notebook all say."""
 
-from ..measure.rows import build_rows_of
+from ..measure.rows import build_rows_of, sweep_points
 from ..records import Record
 from . import words
 from .run_data import RunData
@@ -39,7 +39,10 @@ def done(records: list[Record]) -> list[str]:
 
 
 def _builds(group: list[Record]) -> str:
-    return builds(build_rows_of(group))
+    possible = max((len(r.payload.get("compilations", [])) for r in group), default=0)
+    rows = build_rows_of(group)
+    left = possible - len(rows)
+    return builds(rows) + (f" {words.counted(left, 'other build')} left out." if left > 0 else "")
 
 
 def builds(rows: list[dict]) -> str:
@@ -69,7 +72,7 @@ def _compiled(group: list[Record]) -> str:
 
 
 def _sweep(group: list[Record]) -> str:
-    return f"{words.counted(sum(r.status == 'pass' for r in group), 'sweep point')} timed."
+    return f"{words.counted(sum(bool(p['us']) for p in sweep_points(group)), 'sweep point')} timed."
 
 
 SENTENCES = {"build": _builds, "interpret": _interpreted, "trace": _compiled, "step": _steps, "sweep": _sweep}

@@ -32,10 +32,16 @@ def evidence(records: list[Record], base: Arm | None = None, deciding: list[str]
 
 def _what(r: Record, base: Arm | None) -> str:
     if r.arm is None:
-        return r.payload.get("kernel") or (r.subject.target if r.subject else r.kind)
+        return _point(r.subject.options) if r.subject and r.subject.options else r.kind
     if r.arm.variant == "control":
         return r.subject.target.rpartition(":")[2] if r.subject else "control"
     return words.where(r.arm, base)
+
+
+def _point(options: dict) -> str:
+    """What a build, sweep or interpreter probe was asked, from its subject's options."""
+    names = ("kernel", "config", "target", "batch", "heads", "context")
+    return " ".join(str(options[n]) if n in names[:3] else f"{n}={options[n]}" for n in names if n in options)
 
 
 def _root(r: Record) -> Markup | str:
@@ -67,7 +73,7 @@ def interpreted(records: list[Record]) -> Block:
     rows = []
     for r in records:
         p = r.payload
-        shape = ", ".join(f"{name} {p[name]}" for name in ("batch", "heads", "window", "extra") if name in p)
+        shape = ", ".join(f"{name} {p[name]}" for name in ("batch", "heads", "context", "window", "topk") if name in p)
         shown = words.badge(r.status, words.short(r))
         rows.append([p.get("kernel", ""), shape, shown, _error(p.get("error")), _error(p.get("tolerance")), _root(r)])
     return table(["Kernel", "Shape", "Status", "Error", "Allowed", "Why"], rows)
@@ -110,10 +116,26 @@ def skipped(records: list[Record], base: Arm | None = None) -> Block:
     for r in records:
         groups[r.reason, r.status, r.kind].append(r)
     rows = [
-        [reason, status.replace("_", " "), kind, len(group), "; ".join(dict.fromkeys(_what(r, base) for r in group))]
+        [
+            reason,
+            status.replace("_", " "),
+            kind,
+            len(group),
+            _several(list(dict.fromkeys(_what(r, base) for r in group))),
+        ]
         for (reason, status, kind), group in groups.items()
     ]
     return table(["Reason", "Status", "Kind", "Probes", "Which"], rows)
+
+
+def _several(names: list[str]) -> Markup | str:
+    """Many names fold into one line that opens."""
+    if len(names) <= 4:
+        return "; ".join(names)
+    items = Markup("").join(Markup("<li>{}</li>").format(name) for name in names)
+    return Markup("<details><summary>{} and {} more</summary><ul>{}</ul></details>").format(
+        names[0], len(names) - 1, items
+    )
 
 
 def facts(data: dict, columns: tuple[str, str] = ("What", "Value")) -> Block:

@@ -1,11 +1,8 @@
-"""The report's figures of kernels: what each compiled configuration needs on each target, and the throughput sweep."""
-
-from statistics import median
+"""The report's figure of kernels as compiled: what each configuration needs on each target."""
 
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
-from ..records import Record
 from . import draw
 from .block import Block, paragraph, table
 
@@ -94,87 +91,3 @@ def _draw_cell(axes, x: int, y: int, p: dict) -> None:
         text = f"{p['registers']} reg{spills}\n{p['shared'] / 1024:.0f} KB"
     box = None if sound else dict(facecolor="white", edgecolor="none", pad=0.6)
     axes.text(x, y, text, ha="center", va="center", fontsize=7, color=draw.INK, bbox=box, linespacing=1.05)
-
-
-def sweep_table(records: list[Record]) -> Block:
-    rows = []
-    for r in (r for r in records if r.kind == "sweep"):
-        p, us = r.payload, r.samples.get("us", [])
-        timed = [f"{median(us):.1f}", f"{min(us):.1f} to {max(us):.1f}", len(us)] if us else [None, None, None]
-        status = r.status if not r.reason else f"{r.status}: {r.reason}"
-        rows.append([
-            p.get("kernel", ""), p.get("batch"), p.get("context"), status, *timed, _round(p.get("floor_us"), 1),
-            f"{p['share']:.0%}" if p.get("share") else None, _round(p.get("gbps"), 0), _round(p.get("tflops"), 1),
-            _round(p.get("tokens_per_second"), 0),
-        ])  # fmt: skip
-    columns = ["Kernel", "Batch", "Context", "Status", "Median (µs)", "Spread (µs)", "Samples", "Floor (µs)",
-               "Of floor", "GB/s", "TFLOP/s", "tok/s"]  # fmt: skip
-    return table(columns, rows)
-
-
-def _round(value, digits: int) -> str | None:
-    return None if value is None else f"{value:,.{digits}f}"
-
-
-def sweep(records: list[Record]) -> Block:
-    """Time of one call over batch, a panel a context: median, min to max, and the floor (no call can be faster)."""
-    points = [r for r in records if r.kind == "sweep" and r.samples.get("us")]
-    if not points:
-        reasons = dict.fromkeys(r.reason for r in records if r.kind == "sweep" and r.reason)
-        return paragraph(f"No speed was measured: {'; '.join(reasons) or 'no sweep point was planned'}.")
-    contexts = sorted({r.payload["context"] for r in points})
-    kernels = list(dict.fromkeys(r.payload["kernel"] for r in points))
-    best = max(points, key=lambda r: r.payload.get("tokens_per_second", 0.0)).payload
-    alt = (
-        f"Time over batch for {', '.join(kernels)}, one panel for each context ({', '.join(map(str, contexts))}). "
-        f"Most tokens a second: {best.get('tokens_per_second', 0.0):,.0f} with {best['kernel']}, "
-        f"batch {best['batch']}, context {best['context']}."
-    )
-    caption = (
-        "Median of all samples of one graph replay; bars span the fastest and slowest sample. Dotted: the floor, from "
-        "bytes and FLOPs over what the GPU can move and compute."
-    )
-    return draw.figure(_draw_sweep(points, contexts, kernels), alt, caption, sweep_table(records))
-
-
-def _draw_sweep(points, contexts, kernels):
-    columns = min(3, len(contexts))
-    lines = -(-len(contexts) // columns)
-    with draw.canvas(max(5.2, 3.4 * columns), 2.9 * lines + 0.4) as fig:
-        grid = fig.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-        for axes, context in zip(grid.flat, contexts):
-            here = [r for r in points if r.payload["context"] == context]
-            for kernel, style in zip(kernels, draw.SERIES * len(kernels)):
-                _draw_series(
-                    axes, sorted((r for r in here if r.payload["kernel"] == kernel), key=_batch), kernel, style
-                )
-            axes.set(xscale="log", yscale="log", title=f"context {context:,}", xlabel="batch (rows)")
-            batches = sorted({_batch(r) for r in here})
-            axes.set_xticks(batches, [str(b) for b in batches])
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axes.minorticks_off()
-            axes.grid(True)
-        for axes in grid.flat[len(contexts) :]:
-            axes.set_visible(False)
-        for row in grid:
-            row[0].set_ylabel("µs a call")
-        fig.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower left", ncols=4, frameon=False)
-    return fig
-
-
-def _batch(r: Record) -> int:
-    return r.payload["batch"]
-
-
-def _draw_series(axes, points: list[Record], kernel: str, style: tuple) -> None:
-    colour, marker, line = style
-    x = [_batch(r) for r in points]
-    mid = [median(r.samples["us"]) for r in points]
-    below = [m - min(r.samples["us"]) for m, r in zip(mid, points)]
-    above = [max(r.samples["us"]) - m for m, r in zip(mid, points)]
-    axes.errorbar(
-        x, mid, yerr=[below, above], color=colour, marker=marker, linestyle=line, markersize=5, capsize=3, label=kernel
-    )
-    floors = [(b, r.payload["floor_us"]) for b, r in zip(x, points) if r.payload.get("floor_us")]
-    if floors:
-        axes.plot(*zip(*floors), color=colour, linestyle=(0, (1, 1.5)), linewidth=1.4, label=f"floor of {kernel}")

@@ -1,0 +1,91 @@
+"""The report's figure of the throughput sweep: time over batch, the spread of the samples, and the floor."""
+
+from statistics import median
+
+from . import draw, words
+from .block import Block, paragraph, table
+
+
+def sweep_table(points: list[dict]) -> Block:
+    """Every point of the sweep (see measure.rows.sweep_points), those that were not timed with their reason."""
+    columns = ["Kernel", "Tuning", "Batch", "Context", "Status", "Median (µs)", "Fastest to slowest (µs)", "Samples",
+               "Floor (µs)", "Of floor", "Bound by", "GB/s", "TFLOP/s", "tok/s", "Configuration"]  # fmt: skip
+    return table(columns, [_row(p) for p in points])
+
+
+def _row(p: dict) -> list:
+    us = p["us"]
+    timed = [f"{median(us):.1f}", f"{min(us):.1f} to {max(us):.1f}", len(us)] if us else [None, None, None]
+    status = words.badge(p["status"], p["status"]) if not p["reason"] else f"{p['status']}: {p['reason']}"
+    return [
+        p["variant"], p["tuning"], p["batch"], p["context"], status, *timed, _round(p.get("floor_us"), 1),
+        f"{p['share']:.0%}" if p.get("share") else None, p.get("floor_bound"), _round(p.get("gbps"), 0),
+        _round(p.get("tflops"), 1), _round(p.get("tokens_per_second"), 0), p.get("config"),
+    ]  # fmt: skip
+
+
+def _round(value: float | None, digits: int) -> str | None:
+    return None if value is None else f"{value:,.{digits}f}"
+
+
+def sweep(points: list[dict]) -> Block:
+    """Time of one call over batch, a panel a context: median, fastest to slowest sample, and the floor."""
+    timed = [p for p in points if p["us"]]
+    if not timed:
+        reasons = dict.fromkeys(p["reason"] for p in points if p["reason"])
+        return paragraph(f"No speed was measured: {'; '.join(reasons) or 'no sweep point was planned'}.")
+    contexts = sorted({p["context"] for p in timed})
+    variants = list(dict.fromkeys(p["variant"] for p in timed))
+    best = max(timed, key=lambda p: p["tokens_per_second"])
+    alt = (
+        f"Time over batch for {', '.join(variants)}, one panel for each context ({', '.join(map(str, contexts))}). "
+        f"Most tokens a second: {best['tokens_per_second']:,.0f} with {best['variant']}, batch {best['batch']}, "
+        f"context {best['context']}."
+    )
+    sources = words.listed(list(dict.fromkeys(p["floor_source"] for p in timed if p.get("floor_source"))) or ["none"])
+    caption = (
+        "One attention call inside a captured graph, on inputs that are not in the cache: median of all samples; bars "
+        "span the fastest and slowest. Dotted: the floor, the bytes and FLOPs of the call over what the GPU reaches "
+        f"(rates: {sources}). tok/s means {timed[0].get('tokens_per_second_means', 'batch over time')}."
+    )
+    return draw.figure(_draw(timed, contexts, variants), alt, caption, sweep_table(points))
+
+
+def _draw(points: list[dict], contexts: list[int], variants: list[str]):
+    columns = min(3, len(contexts))
+    lines = -(-len(contexts) // columns)
+    with draw.canvas(max(5.2, 3.4 * columns), 2.9 * lines + 0.4) as fig:
+        grid = fig.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+        for axes, context in zip(grid.flat, contexts):
+            here = sorted((p for p in points if p["context"] == context), key=lambda p: p["batch"])
+            for variant, style in zip(variants, draw.SERIES * len(variants)):
+                _draw_series(axes, [p for p in here if p["variant"] == variant], variant, style)
+            _draw_floor(axes, here)
+            axes.set(xscale="log", yscale="log", title=f"context {context:,}", xlabel="batch (rows)")
+            batches = sorted({p["batch"] for p in points})
+            axes.set_xticks(batches, [str(b) for b in batches])
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.minorticks_off()
+            axes.grid(True)
+        for axes in grid.flat[len(contexts) :]:
+            axes.set_visible(False)
+        for row in grid:
+            row[0].set_ylabel("µs a call")
+        fig.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower left", ncols=4, frameon=False)
+    return fig
+
+
+def _draw_series(axes, points: list[dict], variant: str, style: tuple) -> None:
+    colour, marker, line = style
+    mid = [median(p["us"]) for p in points]
+    below = [m - min(p["us"]) for m, p in zip(mid, points)]
+    above = [max(p["us"]) - m for m, p in zip(mid, points)]
+    look = dict(color=colour, marker=marker, linestyle=line, markersize=5, capsize=3)
+    axes.errorbar([p["batch"] for p in points], mid, yerr=[below, above], label=variant, **look)
+
+
+def _draw_floor(axes, points: list[dict]) -> None:
+    """The variants of a point share its floor: they do the same work."""
+    floors = {p["batch"]: p["floor_us"] for p in points if p.get("floor_us")}
+    if floors:
+        axes.plot(list(floors), list(floors.values()), color="#56636f", linestyle=(0, (1, 1.5)), label="floor")
