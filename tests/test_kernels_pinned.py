@@ -1,10 +1,12 @@
 """Pinned configurations, pruning and split counts: all of it decided without a GPU."""
 
 import pytest
+import torch
 import triton
 
-from capturebook.kernels.sparse_mla import pinned
+from capturebook.kernels.sparse_mla import decode, pinned
 from capturebook.kernels.sparse_mla.examples import examples
+from capturebook.kernels.sparse_mla.inputs import make_inputs
 from capturebook.kernels.sparse_mla.launch import MAX_SPLITS, split_count
 from capturebook.kernels.sparse_mla.mma import mma_kernel, prune, shared_bytes
 from capturebook.kernels.sparse_mla.simt import simt_kernel
@@ -67,6 +69,26 @@ def test_pin_leaves_one_configuration_and_is_seen(monkeypatch):
     pinned.pin(autotuner, config)
     assert autotuner.configs == [config] and len(mma_kernel.configs) > 1
     assert pinned.tuning_of("mma") == str(config) and pinned.tuning_of("simt") == "live"
+
+
+def test_pinning_reaches_compiled_code(monkeypatch):
+    """The tuning is an argument of the operator, so compiled code made before a pin is not used after it."""
+    monkeypatch.setattr(pinned, "_tuning", {})
+    seen = []
+
+    def backend(graph, example_inputs):
+        seen.extend(n.args[-1] for n in graph.graph.nodes if "sparse_mla_decode" in str(n.target))
+        return graph
+
+    inputs = make_inputs(0, batch=1, heads=8, context=64)
+    torch._dynamo.reset()
+    step = torch.compile(lambda *tensors: decode(*tensors, inputs.scale), backend=backend, fullgraph=True)
+    step(*inputs.tensors())
+    autotuner = triton.autotune(configs=list(mma_kernel.configs), key=["HEADS"])(mma_kernel.fn)
+    pinned.pin(autotuner, mma_kernel.configs[1])
+    step(*inputs.tensors())
+    step(*inputs.tensors())
+    assert seen == ["live", str(mma_kernel.configs[1])]
 
 
 def test_unknown_pins_are_named():
