@@ -141,7 +141,8 @@ def prepare(variant: dict, heads: int, batch: int):
 
     if variant["tuning"] == "pinned":
         major, minor = torch.cuda.get_device_capability()
-        pinned.pin(_tuner(variant["kernel"]), pinned.pinned_config(variant["kernel"], major * 10 + minor, heads, batch))
+        config = pinned.pinned_config(variant["kernel"], major * 10 + minor, heads, batch)
+        pinned.pin(_tuner(variant["kernel"]), config)
     elif variant["tuning"] != "live":
         raise ValueError(f"tuning: {variant['tuning']!r}; allowed: live, pinned")
     return partial(decode, kernel=variant["kernel"])
