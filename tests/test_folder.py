@@ -192,3 +192,10 @@ def test_records_name_the_notebook_they_were_made_in(tmp_path):
     run.notebook = "02_graph_capture"
     run.append(record(run, 0, "pass"))
     assert run.records()[0][0].notebook == "02_graph_capture"
+
+
+def test_resume_clears_what_a_killed_pool_left(tmp_path):
+    create(tmp_path / "run").finish()
+    (tmp_path / "run" / "probes-x" / "scratch").mkdir(parents=True)
+    resume(tmp_path / "run")
+    assert sorted(p.name for p in (tmp_path / "run").iterdir() if p.is_dir()) == ["logs", "notebooks"]

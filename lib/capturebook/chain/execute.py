@@ -15,7 +15,7 @@ from ..probes import processes
 from .folder import write_json
 
 LONGEST_SOCKET = 107
-"""A Unix socket's path may have no more bytes; jupyter_client adds "-ipc-1" to the connection file's."""
+"""A Unix socket's path may have no more bytes. (A long TMPDIR: then the kernel is reached over TCP on localhost.)"""
 
 
 class Watch:
@@ -73,7 +73,7 @@ def execute(request: dict, watch: Watch) -> dict:
 
 
 def _config(watch: Watch):
-    """Unix sockets in the runtime folder instead of TCP ports: no port race, nothing listens on the network."""
+    """Unix sockets beside the connection file instead of TCP ports: no port race, nothing listens on the network."""
     from jupyter_client.manager import AsyncKernelManager
     from traitlets.config import Config
 
@@ -84,7 +84,10 @@ def _config(watch: Watch):
 
     config = Config()
     config.PapermillNotebookClient.kernel_manager_class = Manager
-    if len(os.environ["JUPYTER_RUNTIME_DIR"]) < LONGEST_SOCKET - 64:
+    connection = os.path.join(os.environ["JUPYTER_RUNTIME_DIR"], "k.json")
+    os.makedirs(os.path.dirname(connection), exist_ok=True)
+    config.KernelManager.connection_file = connection
+    if len(os.fsencode(connection)) + len("-ipc-1") <= LONGEST_SOCKET:
         config.KernelManager.transport = "ipc"
     return config
 

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import secrets
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -155,6 +156,8 @@ class RunFolder:
         try:
             run.info = cls.open(path).info
             run._refuse_changes(parameters, hypothesis, question, provenance.collect() if facts is None else facts)
+            for scratch in run.path.glob("probes-*"):  # of a killed pool; the lock says that it is gone
+                shutil.rmtree(scratch)
             run.info["ended"] = None
             run._begin_invocation()
         except BaseException:
