@@ -64,14 +64,14 @@ def _row_words(row: str, columns: list, cells: dict) -> str:
 def _draw_matrix(rows, columns, cells, asked):
     names = ["\n".join(wrap(row, 40)) for row in rows]
     left = 0.3 + 0.064 * max(len(line) for name in names for line in name.split("\n"))
-    with draw.canvas(left + 0.95 * len(columns) + 0.1, 0.95 + 0.36 * len(rows)) as fig:
+    with draw.canvas(left + 0.95 * len(columns) + 0.1, 0.95 + 0.37 * len(rows)) as fig:
         axes = fig.subplots()
         for y, row in enumerate(rows):
             for x, column in enumerate(columns):
                 _draw_tile(axes, x, y, cells.get((row, column), []), row == words.QUESTION and column == asked)
         axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
         axes.set_xticks(range(len(columns)), [_column_name(*c) for c in columns], fontsize=8, color=draw.INK)
-        axes.set_yticks(range(len(rows)), names, fontsize=8.5, color=draw.INK, linespacing=0.95)
+        axes.set_yticks(range(len(rows)), names, fontsize=8, color=draw.INK, linespacing=1.0)
         axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
         axes.spines[:].set_visible(False)
         for label in axes.get_yticklabels():
