@@ -169,3 +169,22 @@ def _running(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpu"),
+    [
+        (None, "GPU-aa11"),
+        ("1", "GPU-bb22"),
+        ("1,0", "GPU-bb22"),
+        ("GPU-bb", "GPU-bb22"),
+        ("", None),
+        ("-1", None),
+        ("7", None),
+        ("GPU-", None),
+    ],
+)
+def test_the_leased_gpu_is_the_one_that_cuda_calls_zero(visible, gpu):
+    from capturebook.probes.lease import _first_visible
+
+    assert _first_visible(["GPU-aa11", "GPU-bb22"], visible) == gpu

@@ -6,8 +6,11 @@ import os
 import tempfile
 
 
-def gpu_uuid(index: int = 0) -> str | None:
-    """The UUID of the GPU that CUDA will call device 0 (CUDA_VISIBLE_DEVICES respected), or None without a GPU."""
+def gpu_uuid() -> str | None:
+    """The UUID of the GPU that CUDA will call device 0 (CUDA_VISIBLE_DEVICES respected), or None without a GPU.
+
+    Probe servers run with CUDA_DEVICE_ORDER=PCI_BUS_ID unless it is set, so that CUDA counts as NVML does.
+    """
     import pynvml
 
     try:
@@ -17,19 +20,22 @@ def gpu_uuid(index: int = 0) -> str | None:
     except pynvml.NVMLError_DriverNotLoaded:
         return None
     try:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if visible is not None:
-            names = [v.strip() for v in visible.split(",") if v.strip()]
-            if index >= len(names) or names[index] == "-1":
-                return None
-            if not names[index].isdecimal():
-                return names[index]
-            index = int(names[index])
-        if index >= pynvml.nvmlDeviceGetCount():
-            return None
-        return pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index))
+        count = pynvml.nvmlDeviceGetCount()
+        uuids = [pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(count)]
+        return _first_visible(uuids, os.environ.get("CUDA_VISIBLE_DEVICES"))
     finally:
         pynvml.nvmlShutdown()
+
+
+def _first_visible(uuids: list[str], visible: str | None) -> str | None:
+    """CUDA's rule: the list ends at its first entry that names no GPU; an entry is an index or the start of a UUID."""
+    if visible is None:
+        return uuids[0] if uuids else None
+    first = visible.split(",")[0].strip()
+    if first.isdecimal():
+        return uuids[int(first)] if int(first) < len(uuids) else None
+    matching = [uuid for uuid in uuids if first.startswith("GPU-") and uuid.startswith(first)]
+    return matching[0] if len(matching) == 1 else None
 
 
 @contextlib.contextmanager

@@ -75,7 +75,7 @@ class Server:
 def _inherited() -> dict[str, str]:
     """This process's variables, less those that would place a server's caches or make it a client."""
     drop = (SHARED, "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-    env = {k: v for k, v in os.environ.items() if k not in drop}
+    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **{k: v for k, v in os.environ.items() if k not in drop}}
     package = str(Path(__file__).resolve().parents[2])
     parts = [package, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
     env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(parts))
