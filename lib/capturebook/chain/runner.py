@@ -105,6 +105,8 @@ class Chain:
             "state": str(folder / "state.json"),
             "end": str(folder / "end.json"),
         }
+        for old in (run / "notebooks").glob(f"{source.stem}.*"):  # of an earlier start; it must not pass for this one's
+            old.unlink()
         (folder / "request.json").write_text(json.dumps(request))
         command = [sys.executable, "-m", "capturebook.chain.execute", str(folder / "request.json")]
         with open(run / "logs" / f"{source.stem}.log", "ab") as log:

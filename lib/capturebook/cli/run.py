@@ -98,9 +98,12 @@ def _end(held: RunFolder, expected: str | None) -> int:
     held.finish()
     verdict = plan.verdict(held)
     held.write_json("verdict.json", verdict.to_json())
-    rendered.render_notebooks(held.path)
-    report = html.build(held.path)
     missing = incomplete(held)
+    try:
+        rendered.render_notebooks(held.path)
+    except ValueError as exc:  # papermill was killed while it wrote one
+        missing.append(str(exc))
+    report = html.build(held.path)
     data = run_data.RunData.open(held.path)
     say("", *summary.opening(data))
     if data.decided:
