@@ -82,11 +82,11 @@ def test_a_notebook_that_concludes_passes(tmp_path):
     notebook = nbformat.read(source, 4)
     notebook.cells[1].metadata["tags"] = ["interactive"]
     nbformat.write(notebook, source)
-    run = new_run(tmp_path / "run")
-    (outcome,) = Chain(run, {}, out=io.StringIO()).run([source])
+    run = new_run(tmp_path / "{run}")
+    (outcome,) = Chain(run, {"heads": 8}, out=io.StringIO()).run([source])
     assert (outcome.status, outcome.conclusion) == ("pass", "planted conclusion")
     executed = nbformat.read(run.path / "notebooks" / "02_planted.ipynb", 4)
-    assert executed.cells[-1].execution_count == 2
+    assert executed.cells[-1].execution_count == 3
     where = executed.metadata["papermill"]
     assert not os.path.isabs(where["input_path"]) and not os.path.isabs(where["output_path"])
 

@@ -41,6 +41,11 @@ def first_line(source: str) -> str:
     return lines[0][:80] if lines else ""
 
 
+def literal(path: str) -> str:
+    """A path as it is: papermill formats paths with the parameters (symptom: "Missing parameter" for a brace)."""
+    return path.replace("{", "{{").replace("}", "}}")
+
+
 def execute(request: dict, watch: Watch) -> dict:
     """Run the notebook. Returns {outcome: done | dead_kernel | cell_timeout | cell_error | exited | no_kernel, ...}."""
     import papermill
@@ -49,8 +54,8 @@ def execute(request: dict, watch: Watch) -> dict:
 
     try:
         notebook = papermill.execute_notebook(
-            request["source"],
-            request["output"],
+            literal(request["source"]),
+            literal(request["output"]),
             parameters=request["parameters"],
             kernel_name="python3",
             progress_bar=False,

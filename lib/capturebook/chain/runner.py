@@ -83,7 +83,7 @@ class Chain:
         own, torn = self._own_record(name, offset)
         status, reason = judge(own, torn, end)
         outcome = Outcome(name, status, reason, round(time.monotonic() - began, 1))
-        outcome.conclusion = own.payload["conclusion"] if own and own.status == status else ""
+        outcome.conclusion = own.payload.get("conclusion", "") if own and own.status == status else ""
         if own is None or own.status != status:
             self._record_for(outcome, started)
         if end["left_behind"]:
