@@ -3,6 +3,8 @@
 import html.parser
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -178,6 +180,13 @@ def test_records_of_another_nonce_are_named_and_do_not_count(tmp_path):
     assert foreign not in data.records and data.verdict["class"] == "B5"
     page = Outline(report.render(data)).text
     assert "carries another run's nonce" in page and "does not parse" in page
+
+
+def test_neither_report_nor_notebooks_import_torch():
+    names = "report.html, report.rendered, report.conclusions, report.figures_sweep, chain.session, chain.parts"
+    imports = "; ".join(f"import capturebook.{name}" for name in names.split(", "))
+    code = f"{imports}; import sys; sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 @pytest.fixture(scope="module")

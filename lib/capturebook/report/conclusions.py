@@ -56,7 +56,7 @@ def builds(rows: list[dict], left: int, reason: str = "") -> Conclusion:
     if lost:
         return "not_run", f"{len(lost)} of {len(rows)} builds did not run or end: {lost[0]['reason']}."
     broken = [f"{row['kernel']} on {row['target']} ({row['reason']})" for row in rows if row["status"] == "fail"]
-    said = [summary.builds(rows)]
+    said = [summary.builds(rows)] if rows else ["No kernel was compiled."]
     misfits = [f"{row['kernel']} ({row['config']}) on {row['target']}" for row in rows if row.get("fits") is False]
     if misfits:
         said.append(f"Too large: {words.listed(misfits)}.")

@@ -71,7 +71,7 @@ def _draw_matrix(rows, columns, cells, asked):
                 _draw_tile(axes, x, y, cells.get((row, column), []), row == words.QUESTION and column == asked)
         axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
         axes.set_xticks(range(len(columns)), [_column_name(*c) for c in columns], fontsize=8, color=draw.INK)
-        axes.set_yticks(range(len(rows)), names, fontsize=8, color=draw.INK, linespacing=1.0)
+        axes.set_yticks(range(len(rows)), names, fontsize=8, color=draw.INK, linespacing=1.2)
         axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
         axes.spines[:].set_visible(False)
         for label in axes.get_yticklabels():

@@ -35,12 +35,14 @@ def skipped(data: RunData) -> str:
 def done(records: list[Record]) -> list[str]:
     """What was run here, one sentence for each kind of probe that ran."""
     ran = {kind: [r for r in records if r.kind == kind and r.status in words.RAN] for kind in SENTENCES}
-    return [SENTENCES[kind](group) for kind, group in ran.items() if group]
+    return [said for said in (SENTENCES[kind](group) for kind, group in ran.items() if group) if said]
 
 
 def _builds(group: list[Record]) -> str:
     possible = max((len(r.payload.get("compilations", [])) for r in group), default=0)
     rows = build_rows_of(group)
+    if not rows:
+        return ""
     left = possible - len(rows)
     return builds(rows) + (f" {words.counted(left, 'other build')} left out." if left > 0 else "")
 
@@ -50,7 +52,7 @@ def builds(rows: list[dict]) -> str:
     targets = sorted({row["target"] for row in rows}, key=lambda t: (len(t), t))
     fits = sum(row.get("fits") is True for row in rows)
     kernels = len({(row["kernel"], row["config"]) for row in rows})
-    where = words.listed(targets) if targets else "no target"
+    where = words.listed(targets)
     return f"{words.counted(kernels, 'kernel configuration')} compiled for {where}: {fits} of {len(rows)} builds fit."
 
 
