@@ -74,8 +74,10 @@ class Bench:
 
 
 def log_of(bench: Bench, record) -> list[str]:
-    """The lines of a launch's log as it is kept on this machine."""
-    return (bench.root / "outputs/launches" / record.run / "logs/program.log").read_text().splitlines()
+    """The program's lines in a launch's log as it is kept on this machine; the keeper's own comes before them."""
+    first, *lines = (bench.root / "outputs/launches" / record.run / "logs/program.log").read_text().splitlines()
+    assert first == f"capturebook launch {record.nonce}"
+    return lines
 
 
 def stage(record, name: str) -> dict:

@@ -134,8 +134,6 @@ class Following:
         end = time.monotonic() + 5.0
         while True:
             state = self.poll()
-            if state.exec_failed:
-                raise NotHeld(f"the program could not be executed: {self.log.tail()}", "C5")
             if state.program is None:
                 raise NotHeld("no program process was recorded", "C5")
             line = self.host.command_line(state.program[0]) if "program" in state.alive else []
@@ -143,11 +141,13 @@ class Following:
                 evidence["command"] = self.redactor.text(shlex.join(line))
                 self._check_environment(state, evidence)
                 break
-            if "program" not in state.alive:
-                # It was executed, or exec_failed would be there; it was only too quick to be looked at.
+            if state.ended or state.abandoned:
+                said = [text for text in self.log.last if text.startswith(f"{keeper[1]}: ")]
+                if said and state.ended and state.rc:
+                    raise NotHeld(f"the program could not be executed: {said[-1].removeprefix(keeper[1])[2:]}", "C5")
                 evidence["command"] = "(ended before it could be looked at)"
                 break
-            if time.monotonic() > end:
+            if "program" in state.alive and time.monotonic() > end:
                 raise NotHeld("the program was not executed within 5 s", "C5")
             time.sleep(0.02)
         evidence["pid"], evidence["start_tick"] = state.program

@@ -37,7 +37,6 @@ class State:
     keeper: tuple[int, int] | None = None
     program: tuple[int, int] | None = None
     started: float | None = None
-    exec_failed: bool = False
     alive: set[str] = field(default_factory=set)
     exit: dict[str, str] = field(default_factory=dict)
     log_size: int | None = None
@@ -109,7 +108,7 @@ class Host:
 
     def check(self, command: list[str], folder: str, start: bytes, seconds: float = 10.0) -> tuple[int, str]:
         """A short command in `folder`, in the program's environment, standard input empty: exit status and output."""
-        script = words(folder=folder) + f"set -- {shlex.join(command)}\ncb_check 2>&1\n"
+        script = words(folder=folder) + f"cb_check {shlex.join(command)} 2>&1\n"
         status, answer = self.channel.ask(script, start, seconds)
         return status, answer.decode("utf-8", "replace").strip()
 
@@ -183,13 +182,11 @@ class Host:
             elif name in ("keeper", "program") and value:
                 pid, _, tick = value.partition(" ")
                 setattr(state, name, (int(pid), int(tick)))
-            elif name == "exec_failed":
-                state.exec_failed = bool(value)
             elif name == "alive":
                 state.alive.add(value)
             elif name == "exit":
                 key, _, item = value.partition("=")
-                state.exit[key] = item.strip()
+                state.exit[key] = " ".join(item.split())
         if not state.boot or not state.nonce or not state.uptime:
             raise ChannelError("the poll read nothing of the launch (C11)")
         return state

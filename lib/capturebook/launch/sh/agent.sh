@@ -82,9 +82,9 @@ cb_poll() {
     [ -r "$cb_dir/nonce" ] || { echo 'the folder is gone'; return 1; }
     printf 'boot %s\n' "$(cat /proc/sys/kernel/random/boot_id)"
     read -r cb_up cb_rest </proc/uptime && printf 'uptime %s\n' "$cb_up"
-    for cb_name in nonce keeper program started exec_failed; do cb_print $cb_name; done
+    for cb_name in nonce keeper program started; do cb_print $cb_name; done
     for cb_name in keeper program; do
-        cb_pid= cb_tick=
+        cb_pid='' cb_tick=''
         { read -r cb_pid cb_tick <"$cb_dir/$cb_name"; } 2>/dev/null
         [ -n "$cb_pid" ] && cb_alive "$cb_pid" "$cb_tick" && printf 'alive %s\n' $cb_name
     done

@@ -50,16 +50,13 @@ cb_writer=$!
 
 put started "$(uptime)"
 (
-    # By a builtin alone: the user's PATH may lead nowhere.
-    trap 'printf "yes\n" >"$cb_dir/exec_failed"' EXIT
-    # bash leaves a subshell without its EXIT trap when exec fails, unless told so.
-    [ -z "$BASH_VERSION" ] || shopt -s execfail
     read -r cb_pid cb_rest </proc/self/stat
     cb_read_stat "$cb_pid"
     put program "$cb_pid $(cb_field 20 $cb_stat)"
     umask "$cb_mask"
     program_environment
     # Without its folder the program must not run in another.
+    # If it cannot be executed, the shell says so in the log, under this file's name.
     program_setup && program_exec
 ) >"$cb_dir/pipe" 2>&1
 cb_rc=$?
