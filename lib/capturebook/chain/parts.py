@@ -25,12 +25,22 @@ def asked(session) -> Arm:
 
 
 def arms(session, compiled: bool) -> list[Record]:
-    """The hypothesis's arms, with torch.compile or without, and the question's arm with those it belongs to."""
+    """The hypothesis's arms, with torch.compile or without, and the question's arm with those it belongs to.
+
+    The question's arm runs once more without witnesses, beside the others: the verdict asks for that in any case.
+    """
     planned = load_hypothesis(session.params.hypothesis).probes(session.params)
     if asked(session) not in [arm for _, arm in planned]:
         planned.insert(0, ("asked", asked(session)))
     wanted = [(name, arm) for name, arm in planned if (arm.compile != "none") == compiled]
-    return session.outcomes([arm_probe(arm, session.params.model_dump(), label=name) for name, arm in wanted])
+    parameters = session.params.model_dump()
+    probes = [arm_probe(arm, parameters, label=name) for name, arm in wanted]
+    again = [
+        arm_probe(arm, parameters, role="unwatched", watched=False, label=f"{name}, witnesses off")
+        for name, arm in wanted
+        if arm == asked(session)
+    ]
+    return session.outcomes(probes + again)[: len(probes)]
 
 
 def chosen(records: list[Record], **factors) -> list[Record]:

@@ -6,10 +6,10 @@ torch._inductor.compile_fx stays out of the preload and torch.cuda.is_available(
 The server lives as long as its standard input stays open, so it ends with its owner however that dies.
 """
 
-import contextlib
 import importlib
 import os
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -54,8 +54,8 @@ def main(path: str, modules: list[str]) -> None:
                     _reap(supervisors)
     finally:
         processes.kill_descendants()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        # The folder was made for this socket alone.
+        shutil.rmtree(os.path.dirname(path), ignore_errors=True)
 
 
 def _fork(entry, connection, inherited) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from ..records import Record
 from . import caches, lease, outcome, servers
 from .probe import Probe
+from .scrub import scrub
 
 COLD = ("cold", "kernel_cold")
 
@@ -51,8 +52,8 @@ class _Running:
 class ProbePool:
     """Runs probes for one run folder. A context manager: leaving it ends every probe and every server it owns.
 
-    parallel: how many correctness probes at a time; 0 chooses by cores (half of them on a GPU host, at most 8;
-    else all but one). on_event(text) gets one line for each probe that ends.
+    parallel: how many correctness probes at a time; 0 chooses by cores (three quarters of them on a GPU host, at
+    most 12; else all but one). on_event(text) gets one line for each probe that ends.
     """
 
     def __init__(self, run, parallel: int = 0, on_event=print_event):
@@ -60,7 +61,7 @@ class ProbePool:
         self.on_event = on_event
         self.gpu = lease.gpu_uuid()
         cores = len(os.sched_getaffinity(0))
-        self.parallel = parallel or (min(8, max(1, cores // 2)) if self.gpu else max(1, cores - 1))
+        self.parallel = parallel or (min(12, max(1, cores * 3 // 4)) if self.gpu else max(1, cores - 1))
         (run.path / "logs").mkdir(exist_ok=True)
         self._servers = servers.Servers(run.path / "logs" / "probe-server.log")
         self._proven: dict[tuple, str] = {}
@@ -169,6 +170,7 @@ class ProbePool:
 
     def _finish(self, one: _Running, done, final) -> None:
         one.connection.close()
+        _scrub_log(self.run_folder.path / one.log, str(self.run_folder.path))
         record = outcome.record_of(one.probe, self.run_folder, one.scratch, one.end, one.began, time.time(), one.log)
         if one.probe.role == "feeder":
             self._kept[one.probe.id] = one.scratch
@@ -217,6 +219,12 @@ class ProbePool:
         if self.gpu and record.payload["device"] == "cpu":
             return "probe server: torch sees no CUDA device in its children, though the driver lists one"
         return ""
+
+
+def _scrub_log(log: Path, run: str) -> None:
+    """Take this machine's folders out of a finished probe's log; logs are shared with the report."""
+    if log.exists():
+        log.write_text(scrub(log.read_text(errors="backslashreplace"), run))
 
 
 def _feeder(probe: Probe) -> Probe:
