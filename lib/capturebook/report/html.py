@@ -95,10 +95,11 @@ def _gain(gain: dict | None) -> str:
 
 
 def _root(root: dict | None) -> str:
+    """Code, name and the first line: what follows in torch's messages is advice that is the same for all of them."""
     if not root:
         return ""
     named = f"{root['code']} {root['name']}: " if root.get("code") else ""
-    return f"{named}{root.get('text') or ''}"
+    return f"{named}{(root.get('text') or '').partition(chr(10))[0]}"
 
 
 def _sample(sample: RunData) -> dict:

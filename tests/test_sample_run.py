@@ -1,0 +1,92 @@
+"""The genuine H200 run in outputs/h200: its verdict follows from its records alone, and from nothing less."""
+
+import json
+import shutil
+
+import pytest
+
+from capturebook.attribution import judge
+from capturebook.records import Link, read
+
+
+@pytest.fixture(scope="module")
+def run(repo):
+    path = repo / "outputs" / "h200"
+    records, torn = read(path / "records.jsonl")
+    assert records and not torn
+    load = {name: json.loads((path / f"{name}.json").read_text()) for name in ("run", "hypothesis")}
+    return path, load["run"], load["hypothesis"], records
+
+
+def test_owner_class_and_root(run):
+    _, info, hypothesis, records = run
+    verdict = judge(info, hypothesis, records).to_json()
+    assert (verdict["owner"], verdict["class"], verdict["root"]["code"]) == ("stack", "B5", 905)
+    assert verdict["fixed"] == "fixed"
+
+
+def test_verdict_does_not_need_its_file(run, tmp_path):
+    from capturebook.chain import plan
+    from capturebook.chain.folder import RunFolder
+
+    path, _, _, _ = run
+    copy = tmp_path / "h200"
+    shutil.copytree(path, copy)
+    written = json.loads((copy / "verdict.json").read_text())
+    (copy / "verdict.json").unlink()
+    assert plan.verdict(RunFolder.open(copy)).to_json() == written
+
+
+def test_without_controls_it_did_not_run(run):
+    _, info, hypothesis, records = run
+    assert judge(info, hypothesis, [r for r in records if r.role != "control"]).owner == "not_run"
+
+
+def test_without_the_compiled_and_captured_arms_it_is_undetermined(run):
+    _, info, hypothesis, records = run
+    kept = [r for r in records if not (r.arm and r.arm.compile != "none" and r.arm.capture != "none")]
+    assert len(kept) < len(records)
+    assert judge(info, hypothesis, kept).owner == "undetermined"
+
+
+def test_with_another_code_it_is_another_root(run):
+    _, info, hypothesis, records = run
+    altered = [r.model_copy(update={"chain": [_replaced(link) for link in r.chain]}) for r in records]
+    assert judge(info, hypothesis, altered).to_json()["root"]["code"] != 905
+
+
+def _replaced(link: Link) -> Link:
+    if link.code != 905:
+        return link
+    return link.model_copy(update={"code": 900, "name": "cudaErrorStreamCaptureUnsupported", "text": ""})
+
+
+def test_what_the_story_needs_to_be_shown(run):
+    """Each claim of the report, counted again from the records by hand."""
+    _, _, _, records = run
+    arms = [r for r in records if r.kind == "step" and r.role == "arm"]
+
+    def outcomes(**factors):
+        found = [r for r in arms if all(getattr(r.arm, k) == v for k, v in factors.items())]
+        assert found, factors
+        return {r.root.code if r.root else r.status for r in found}
+
+    story = {"warmup": "warm2", "capture": "global", "overlap": True, "sync": "stream", "graph_break": "between"}
+    assert outcomes(**story, compile="default") == {905}, "kernel, tuning, twin and the variable change nothing"
+    assert outcomes(**{**story, "sync": "event"}, compile="default") == {"pass"}
+    assert outcomes(**{**story, "overlap": False}, compile="default") == {"pass"}
+    assert outcomes(**{**story, "graph_break": "none"}, compile="default") == {"pass"}
+    assert outcomes(**{**story, "graph_break": "after_fork"}, compile="default") == {900}
+    assert outcomes(**{**story, "capture": "none"}, compile="default") == {"pass"}
+    assert outcomes(**story, compile="none") == {"pass"}
+    assert outcomes(warmup="kernel_cold", compile="none", tuning="live", variant="step") == {900}
+
+
+def test_it_is_small_and_names_no_machine(run):
+    path, _, _, _ = run
+    files = [file for file in path.rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) <= 4e6
+    assert (path / "report.html").stat().st_size <= 2e6
+    for file in files:
+        text = file.read_text(errors="replace")
+        assert 'File "/' not in text and "/site-packages/" not in text, f"{file.name} holds a machine's folder"
