@@ -46,6 +46,7 @@ BAD = [
     ("probe own.py:build --env A", "--env: given 'A'; allowed: NAME=VALUE"),
     ("probe own.py:build --question compile=fast", "compile"),
     ("probe own.py:build --deadline 0", "parameter deadline: given 0.0; allowed: a number from 1 to 3600"),
+    ("probe own.py:build --smallest --arm-only", "--smallest: given with --arm-only; allowed: one of the two"),
     ("verdict nope", "'nope' holds no run"),
     ("report nope", "'nope' holds no run"),
     ("build --targets sm_7", "sm_7"),

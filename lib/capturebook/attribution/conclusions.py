@@ -21,7 +21,8 @@ def explain(verdict: Verdict, hypothesis: Hypothesis | dict, records: list[Recor
     outcomes = _outcomes(story, records)
     own = [r for r in shown(asked, records) if r.status in ev.CONCLUSIVE]
     if own and own[0].status != "pass":
-        said += _single_changes(asked, own[0], records)
+        smallest = verdict.smallest["sentence"] if verdict.smallest else ""
+        said += _single_changes(asked, own[0], records, smallest)
     said += _autotune(records)
     said += _variable(records)
     said += _fixes(story, outcomes)
@@ -40,8 +41,11 @@ def _tried(records: list[Record]) -> list[Record]:
     return list({r.arm.model_dump_json(): r for r in sorted(found, key=lambda r: r.to_line())}.values())
 
 
-def _single_changes(asked: Arm, own: Record, records: list[Record]) -> list[str]:
-    """From the arms that differ from the question's in one factor: which of them the failure needs."""
+def _single_changes(asked: Arm, own: Record, records: list[Record], smallest: str) -> list[str]:
+    """From the arms that differ from the question's in one factor: which of them the failure needs.
+
+    `smallest`: the sentence of the smallest failing set, which takes the place of the first one here.
+    """
     by_part: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     other: list[str] = []
     for record in _tried(records):
@@ -56,8 +60,8 @@ def _single_changes(asked: Arm, own: Record, records: list[Record]) -> list[str]
         else:
             other.append(f"{factor}={_word(value)} gives {_short(record).removeprefix('fail with ')}")
     failure = _short(own).removeprefix("fail with ")
-    said = []
-    if needed := by_part["needed"]:
+    said = [smallest] if smallest else []
+    if not smallest and (needed := by_part["needed"]):
         told = [f"{name}={_word(getattr(asked, name))}" for name in sorted(needed)]
         how = "; ".join(f"{name}={', '.join(sorted(values))}" for name, values in sorted(needed.items()))
         said.append(f"{failure} needs {_join(told)}, all together: it is gone with any one of {how}.")

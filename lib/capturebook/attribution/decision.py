@@ -18,13 +18,13 @@ class Decision:
         self.arm = self.question.arm
         self.primary = _primary(self.evidence, self.arm)
         self.first: Record | None = None
-        if self.question.follow_compiled and self.primary and self.primary.status == "pass" and not self._conflict():
+        if self.question.follow_compiled and self.primary and self.primary.status == "pass" and not self.conflict():
             self.first = self.primary
             self.arm = self.question.arm.changed(compile="default")
             self.primary = _primary(self.evidence, self.arm)
         self.finding = self._decide()
 
-    def _conflict(self) -> str:
+    def conflict(self) -> str:
         """Why the records of the arm decided on do not agree, or nothing."""
         found = [r for r in self.evidence.of(self.arm, ("arm", "repeat", "unwatched")) if r.status in ev.CONCLUSIVE]
         shown = {ev.outcome(r) for r in found}
@@ -50,7 +50,7 @@ class Decision:
             return _not_run(*said, needs=(*self.controls.needs, *self._own_needs()))
         if self.primary is None:
             return self._without_primary()
-        if conflict := self._conflict():
+        if conflict := self.conflict():
             return Finding(None, "undetermined", conflict, open=(conflict,))
         if state == "cuda":
             return self._with_broken_controls()

@@ -10,6 +10,7 @@ from . import controls as control_rules
 from .decision import Decision
 from .evidence import Need
 from .fixes import baseline, fix_arms, fix_records, timed
+from .smallest import smallest
 
 TIMING_SAMPLES = 30
 
@@ -24,16 +25,19 @@ def controls(params) -> list[Probe]:
     return [_probe(need, given, None) for need in needs]
 
 
-def next_probes(info: dict, records: list[Record]) -> list[Probe]:
+def next_probes(info: dict, records: list[Record], with_smallest: bool = False) -> list[Probe]:
     """Probes that the verdict of a run still needs, most telling first; empty when it is decided or nothing helps.
 
     `info` is run.json's dict (nonce, question, parameters). The first call gives the controls and the question's arm,
     with and without witnesses; later ones what the first open rule needs, then the fix, then times of both.
+    `with_smallest`: also what the smallest failing set still needs, beside the rest.
     """
     decision = Decision(info, records)
     needs = [*decision.controls.needs, *decision.finding.needs]
+    searched = smallest(decision) if with_smallest else None
     if not needs:
         needs = _beyond(decision)
+    needs += searched.needs() if searched else []
     recorded = {record.probe for record in decision.evidence.records}
     subject = _subject_of(decision)
     probes = {p.id: p for p in (_probe(need, info["parameters"], subject) for need in needs)}

@@ -10,6 +10,7 @@ from .conditions import Case
 from .decision import Decision
 from .fixes import add_fix
 from .rules import find
+from .smallest import smallest
 
 
 class Verdict(BaseModel):
@@ -17,7 +18,8 @@ class Verdict(BaseModel):
 
     owner: none (it survives), kernel, stack, environment, not_run, undetermined. `class` is K1-K6, B1-B9 or None.
     `rule` is the row of the table that decided and `says` what it concludes; `sentence` is the whole verdict in words.
-    `gain` is the fixed arm's time against the nearest passing arm's, or None with `gain_reason`.
+    `gain` is the fixed arm's time against the nearest passing arm's, or None with `gain_reason`. `smallest` holds the
+    factors that the failure takes, all together, with a `sentence`; None as long as too few arms were tried to tell.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -31,6 +33,7 @@ class Verdict(BaseModel):
     fixed: str | None = None
     gain: dict[str, Any] | None = None
     gain_reason: str = ""
+    smallest: dict[str, Any] | None = None
     records: list[str] = []
     hazards: list[dict[str, Any]] = []
     caveats: list[str] = []
@@ -67,6 +70,8 @@ def judge(info: dict, hypothesis: dict | None, records: list[Record]) -> Verdict
     verdict.hazards = _hazards(decision, names)
     verdict.caveats = _caveats(decision)
     add_fix(verdict, decision)
+    searched = smallest(decision)
+    verdict.smallest = searched.to_json() if searched else None
     verdict.sentence = _sentence(verdict, decision)
     return verdict
 

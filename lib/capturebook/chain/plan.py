@@ -27,9 +27,9 @@ def standing(run: RunFolder) -> list[Record]:
     return [record for record in run.records()[0] if stands(record)]
 
 
-def pursue(run: RunFolder, pool, say) -> None:
-    """Run what the verdict still needs, until nothing is open or nothing more can help."""
-    while probes := attribution_plan.next_probes(run.info, standing(run)):
+def pursue(run: RunFolder, pool, say, smallest: bool = False) -> None:
+    """Run what the verdict (and the smallest failing set) still needs, until nothing is open or nothing can help."""
+    while probes := attribution_plan.next_probes(run.info, standing(run), smallest):
         say(f"{len(probes)} probes for the verdict: {'; '.join(dict.fromkeys(p.name for p in probes))[:160]}")
         pool.run(probes)
 

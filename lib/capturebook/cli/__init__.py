@@ -58,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--preload", action="append", default=[], metavar="MODULE", help="imported before the target")
     p.add_argument("--question", default="", metavar="FACTOR=VALUE,...", help="the arm asked about")
     p.add_argument("--deadline", type=float, default=60.0, metavar="S", help="seconds a process may take")
+    p.add_argument("--smallest", action="store_true", help="probe also which factors the failure needs, all together")
     p.add_argument("--arm-only", action="store_true", help="run the asked arm once, without controls or verdict")
     p.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: with --arm-only and capture=none")
     p.add_argument("--run-dir", metavar="RUN", help="run folder to make or to resume")
@@ -71,6 +72,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("run", metavar="RUN", help="run folder")
 
     p = add("build", build.build, "cross-compile the kernels for GPUs that need not be here")
+    p.add_argument("target", nargs="?", metavar="TARGET", help="pkg.mod:build or file.py:build; else the built-in ones")
+    _about_step(p)
     p.add_argument("--targets", default="", metavar="NN,NN", help="e.g. sm_90,sm_120; else the parameters' default")
     p.add_argument("--all", action="store_true", help="every autotune configuration, not only pinned and first")
     p.add_argument("--deadline", type=float, default=180.0, metavar="S", help="seconds a compilation may take")

@@ -24,6 +24,8 @@ def probe(args) -> int:
         hypothesis, question, planned = plan.ask(params)
         if args.device == "cpu" and not (args.arm_only and question.arm.capture == "none"):
             raise InputError("--device: given 'cpu'; allowed: cuda, or cpu with --arm-only and capture=none")
+        if args.smallest and args.arm_only:
+            raise InputError("--smallest: given with --arm-only; allowed: one of the two, the search needs many arms")
         path = paths.resolve(args.run_dir) if args.run_dir else fresh("probe")
         if (path / "run.json").exists():
             run = RunFolder.resume(path, params, hypothesis, question)
@@ -33,7 +35,9 @@ def probe(args) -> int:
         raise InputError(exc) from None
     say(f"run folder: {where(run)}")
     try:
-        return _alone(run, question, args.device, args.json) if args.arm_only else _decide(run, args.json)
+        return (
+            _alone(run, question, args.device, args.json) if args.arm_only else _decide(run, args.json, args.smallest)
+        )
     finally:
         run.close()
 
@@ -78,14 +82,14 @@ def _alone(run: RunFolder, question, device: str, as_json: bool) -> int:
     return INCOMPLETE if record.status in ("not_run", "skipped") else COMPLETE
 
 
-def _decide(run: RunFolder, as_json: bool) -> int:
+def _decide(run: RunFolder, as_json: bool, with_smallest: bool) -> int:
     """Controls and arms until the verdict is closed, or nothing more can help."""
     with ProbePool(run, on_event=say) as pool:
-        plan.pursue(run, pool, say)
+        plan.pursue(run, pool, say, with_smallest)
     run.finish()
     verdict = plan.verdict(run)
     run.write_json("verdict.json", verdict.to_json())
     if as_json:
         emit({**verdict.to_json(), "run": where(run)})
-    say(verdict.sentence)
+    say(verdict.sentence, *([verdict.smallest["sentence"]] if verdict.smallest else []))
     return INCOMPLETE if verdict.owner == "not_run" else COMPLETE

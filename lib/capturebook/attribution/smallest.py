@@ -1,0 +1,202 @@
+"""The smallest failing set: which of a failing arm's factors it takes, and takes together, to fail as it does.
+
+Delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002) between the failing
+arm and the same arm made plain. A set of factors stands for the plain arm with those set as in the failing one.
+`search` is pure: it is told what is known and says what it would have to know next, so that the plan probes several at
+a time and nothing twice.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..records import Arm, Record
+from . import evidence as ev
+from .decision import Decision
+from .evidence import Need
+
+Known = Callable[[frozenset], str | None]
+"""What a set shows: "same" failure, "other" (a pass, or another root), "unclear" (no result), None: not tried yet."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """`needed` fails in the same way; `tried` maps each set that was looked at to what it showed.
+
+    `wanted`: sets to try next. Empty when the search is over; then `minimal` says that no factor of `needed` can be
+    left out, each having been left out by itself ("unclear" ones excepted: they are in `unclear`).
+    """
+
+    needed: frozenset
+    tried: dict[frozenset, str]
+    wanted: tuple[frozenset, ...] = ()
+    unclear: frozenset = frozenset()
+
+    @property
+    def minimal(self) -> bool:
+        return not self.wanted and not self.unclear
+
+
+def search(factors: frozenset, known: Known) -> Found:
+    """A smallest set within `factors` (which fail) that still fails in the same way.
+
+    Round by round: leave out each factor by itself; then all that were not missed at once, or half of them, down to
+    one. Nothing is assumed to be monotone: the result holds for the sets that were tried. Stops at the first round
+    that asks for something unknown.
+    """
+    needed, tried = factors, {factors: "same"}
+
+    def look(*sets: frozenset) -> tuple[frozenset, ...]:
+        """Ask for sets together; those that are still unknown."""
+        answers = {s: known(s) for s in sets if s not in tried}
+        tried.update({s: answer for s, answer in answers.items() if answer is not None})
+        return tuple(s for s in answers if answers[s] is None)
+
+    while True:
+        single = {name: needed - {name} for name in sorted(needed)}
+        if missing := look(*single.values()):
+            return Found(needed, tried, missing)
+        spare = [name for name, rest in single.items() if tried[rest] == "same"]
+        if not spare:
+            unclear = frozenset(name for name, rest in single.items() if tried[rest] == "unclear")
+            return Found(needed, tried, unclear=unclear)
+        while True:
+            rest = needed - frozenset(spare)
+            if missing := look(rest):
+                return Found(needed, tried, missing)
+            if tried[rest] == "same":
+                break
+            # Down to one factor at last, which is known to be dispensable.
+            spare = spare[: (len(spare) + 1) // 2]
+        needed = rest
+
+
+_PLAIN = {
+    "capture": "none",
+    "compile": "none",
+    "stream": "capture",
+    "thread": "capture",
+    "fullgraph": False,
+    "dynamic": None,
+    "overlap": False,
+    "sync": "event",
+    "graph_break": "none",
+    "caches": "warm",
+}
+"""The harmless value of a factor. What the failing arm leaves to the subject (None) stays so."""
+
+
+def plain_values(record: Record) -> dict[str, object]:
+    """{factor: its plain value}, for each in which the failing arm is not plain; variables as `env:NAME` (unset)."""
+    arm = record.arm
+    plain = {name: value for name, value in _PLAIN.items() if getattr(arm, name) not in (None, value)}
+    if arm.warmup not in ("warm2", "warm3"):
+        plain["warmup"] = "warm2"
+    if arm.tuning != "pinned" and _tuned(record):
+        plain["tuning"] = "pinned"
+    return plain | {f"env:{name}": None for name in arm.env}
+
+
+def _tuned(record: Record) -> bool:
+    """A Triton autotuner of the subject's ran at some time, raw or by Inductor: else there is nothing to pin."""
+    users = any(e.kind == "inductor_autotune" and e.data.get("users") for e in record.events)
+    return users or record.counts.get("autotune", 0) + record.counts.get("autotune@capture", 0) > 0
+
+
+def arm_of(failing: Arm, plain: dict, kept: frozenset) -> Arm:
+    """The failing arm with every factor that is not `kept` at its plain value."""
+    changed = {k: v for k, v in plain.items() if k not in kept and not k.startswith("env:")}
+    env = {k: v for k, v in failing.env.items() if f"env:{k}" not in plain or f"env:{k}" in kept}
+    arm = failing.changed(**changed, env=env)
+    # What only means something to the compiler goes with it, so that two names of one arm are one probe.
+    return ev.uncompiled(arm) if arm.compile == "none" else arm
+
+
+@dataclass(frozen=True)
+class Smallest:
+    """The search over a run's records: what it found so far, the factors' plain values, the records it rests on."""
+
+    found: Found
+    plain: dict
+    failing: Record
+    records: dict[frozenset, Record]
+
+    def needs(self) -> list[Need]:
+        """The arms that the search would have to know next."""
+        why = "is this factor part of the smallest failing set?"
+        return [Need("arm", arm_of(self.failing.arm, self.plain, kept), why) for kept in self.found.wanted]
+
+    def to_json(self) -> dict | None:
+        """As the verdict holds it; None as long as it is not known what leaving out each factor by itself does."""
+        factors = frozenset(self.plain)
+        if self.found.needed == factors and self.found.wanted:
+            return None
+        arm, needed = self.failing.arm, sorted(self.found.needed)
+        used = [factors, self.found.needed]
+        used += [factors - {name} for name in self.plain] + [self.found.needed - {name} for name in needed]
+        return {
+            "factors": {name: _value(arm, name) for name in needed},
+            "plain": {name: self.plain[name] for name in needed},
+            "no_part": {name: _value(arm, name) for name in sorted(factors - self.found.needed)},
+            "minimal": self.found.minimal,
+            "unclear": sorted(self.found.unclear),
+            "records": sorted({self.records[kept].probe for kept in used if kept in self.records}),
+            "sentence": self.sentence(),
+        }
+
+    def sentence(self) -> str:
+        """`905 needs capture=global, compile=default and overlap=true, all together: without any one of them ...`"""
+        root, arm = ev.root_of(self.failing), self.failing.arm
+        what = str(root.code or root.type) if root and self.failing.status == "fail" else f"a {self.failing.status} end"
+        needed, spare = sorted(self.found.needed), sorted(frozenset(self.plain) - self.found.needed)
+        if not needed:
+            return f"{what} needs none of {_listed(arm, spare)}: the step fails in the same way without them."
+        several = len(needed) > 1
+        told = f"{what} needs {_listed(arm, needed)}{', all together' if several else ''}"
+        told += f": without {'any one of them' if several else 'it'} it does not come"
+        without = [frozenset(self.plain) - {name} for name in needed]
+        if not self.found.minimal and not all(self.found.tried.get(kept) == "other" for kept in without):
+            told += f" (not shown for {', '.join(sorted(self.found.unclear) or needed)})"
+        return (
+            f"{told}, and {_listed(arm, spare)} {'have' if len(spare) > 1 else 'has'} no part." if spare else f"{told}."
+        )
+
+
+def smallest(decision: Decision) -> Smallest | None:
+    """The search as far as a run's records carry it, of the arm decided on.
+
+    None if that did not fail, if records contradict, and for a lone 901, which comes and goes with other threads.
+    """
+    failing = decision.primary
+    if failing is None or failing.status == "pass" or ev.lone_901(failing):
+        return None
+    if decision.controls.state != "ok" or decision.conflict():
+        return None
+    plain = plain_values(failing)
+    if not plain:
+        return None
+    records: dict[frozenset, Record] = {frozenset(plain): failing}
+
+    def known(kept: frozenset) -> str | None:
+        tried = decision.evidence.of(arm_of(failing.arm, plain, kept), watched=True)
+        found = [r for r in tried if r.status in ev.CONCLUSIVE]
+        if not found:
+            return "unclear" if tried else None
+        if len({ev.outcome(r) for r in found}) > 1:
+            return "unclear"
+        records[kept] = min(found, key=lambda r: r.role == "repeat")
+        return "same" if ev.outcome(found[0]) == ev.outcome(failing) else "other"
+
+    return Smallest(search(frozenset(plain), known), plain, failing, records)
+
+
+def _value(arm: Arm, name: str):
+    return arm.env[name.removeprefix("env:")] if name.startswith("env:") else getattr(arm, name)
+
+
+def _listed(arm: Arm, names: list[str]) -> str:
+    told = []
+    for name in names:
+        value = _value(arm, name)
+        word = str(value).lower() if isinstance(value, bool) else str(value)
+        told.append(f"{name.removeprefix('env:')}={word}")
+    return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"

@@ -1,0 +1,122 @@
+"""The smallest failing set: planted oracles, monotone and not, and what an H200 answered for the story's step."""
+
+import itertools
+import random
+
+import pytest
+
+from capturebook.attribution import judge, plan
+from capturebook.attribution.smallest import arm_of, plain_values, search
+from capturebook.records import Arm
+from evidence import h200
+from evidence.cases import COLD, STORY, WARM
+from evidence.records import controls, fail, info, record
+
+LETTERS = frozenset("abcdefgh")
+
+
+def run_search(factors, fails, answer=None):
+    """Answer what the search wants until it is over; the result, all sets that were asked for, and the rounds."""
+    told, rounds = {}, 0
+    while True:
+        found = search(factors, told.get)
+        if not found.wanted:
+            return found, set(told), rounds
+        assert not set(found.wanted) & set(told), "asked twice"
+        rounds += 1
+        told |= {kept: answer(kept) if answer else ("same" if fails(kept) else "other") for kept in found.wanted}
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 5, 8])
+def test_a_conjunction_is_found_in_two_looks_at_each_factor(size):
+    wanted = frozenset(sorted(LETTERS)[:size])
+    found, asked, rounds = run_search(LETTERS, lambda kept: wanted <= kept)
+    assert found.needed == wanted and found.minimal
+    assert len(asked) <= 2 * len(LETTERS) + 1 and rounds <= 3
+
+
+def test_either_of_two_causes_is_a_smallest_set():
+    causes = [{"a", "b"}, {"c", "d", "e"}]
+    found, _, _ = run_search(LETTERS, lambda kept: any(cause <= kept for cause in causes))
+    assert set(found.needed) in causes and found.minimal
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_oracle_gives_a_set_that_fails_and_cannot_lose_one_factor(seed):
+    """Random answers for all 64 sets: nothing monotone about them."""
+    draw = random.Random(seed)
+    factors = frozenset("abcdef")
+    sets = [frozenset(kept) for size in range(7) for kept in itertools.combinations(sorted(factors), size)]
+    table = {kept: draw.random() < 0.5 for kept in sets} | {factors: True}
+    found, asked, _ = run_search(factors, table.get)
+    assert table[found.needed] and found.minimal
+    assert not any(table[found.needed - {name}] for name in found.needed)
+    assert len(asked) < len(sets)
+
+
+def test_what_has_no_result_is_said_and_not_taken_for_a_pass():
+    def answer(kept):
+        return "same" if {"a", "b"} <= kept else "unclear" if "a" in kept else "other"
+
+    found, _, _ = run_search(frozenset("abc"), None, answer)
+    assert (found.needed, found.unclear, found.minimal) == (frozenset("ab"), frozenset("b"), False)
+
+
+def test_a_plain_arm_leaves_alone_what_the_subject_decides():
+    assert plain_values(fail(WARM, 900)) == {"capture": "none"}
+    made = fail(Arm(compile="default", fullgraph=True, env={"A": "1"}, overlap=False, sync="event"), 900)
+    assert plain_values(made) == {"capture": "none", "compile": "none", "fullgraph": False, "env:A": None}
+    without = arm_of(made.arm, plain_values(made), frozenset({"capture", "fullgraph"}))
+    assert without == Arm(overlap=False, sync="event"), "fullgraph means nothing uncompiled"
+
+
+def pursue(run, answer):
+    """Plan with the search until nothing is asked for: the verdict, the records, the rounds."""
+    records, rounds = [], 0
+    while probes := plan.next_probes(run, records, with_smallest=True):
+        records += [answer(probe) for probe in probes]
+        rounds += 1
+        assert rounds < 12
+    return judge(run, {}, records), records, rounds
+
+
+def test_the_story_takes_all_five_and_the_autotune_has_no_part():
+    def answer(probe):
+        made = h200.answer(probe)
+        return made.model_copy(update={"counts": {**made.counts, "autotune": 4}}) if probe.role != "control" else made
+
+    verdict, records, _ = pursue(info(STORY, 905), answer)
+    found = verdict.smallest
+    assert found["factors"] == {
+        "capture": "global", "compile": "default", "graph_break": "between", "overlap": True, "sync": "stream",
+    }  # fmt: skip
+    assert (found["no_part"], found["minimal"]) == ({"tuning": "live"}, True)
+    assert found["sentence"] == (
+        "905 needs capture=global, compile=default, graph_break=between, overlap=true and sync=stream, all together: "
+        "without any one of them it does not come, and tuning=live has no part."
+    )
+    assert set(found["records"]) <= {r.probe for r in records}
+    assert len({r.probe for r in records}) == len(records), "a probe was run twice"
+    assert (verdict.owner, verdict.class_, verdict.fixed) == ("stack", "B5", "fixed")
+
+
+def test_cold_autotune_takes_cold_live_and_the_capture():
+    verdict, _, _ = pursue(info(COLD), h200.answer)
+    assert verdict.smallest["factors"] == {"capture": "global", "tuning": "live", "warmup": "kernel_cold"}
+    assert (verdict.owner, verdict.class_) == ("kernel", "K1")
+
+
+def test_a_step_that_fails_by_itself_takes_nothing():
+    def answer(probe):
+        if probe.role == "control":
+            return h200.answer(probe)
+        return fail(probe.arm, None, "broken", role=probe.role, probe=probe.id, watched=probe.watched, stage="warmup")
+
+    verdict, _, _ = pursue(info(WARM.changed(compile="default")), answer)
+    assert verdict.smallest["factors"] == {} and verdict.smallest["minimal"]
+    assert "none of capture=global and compile=default" in verdict.smallest["sentence"]
+
+
+def test_too_few_arms_tell_nothing():
+    records = [*controls(), fail(STORY, 905, frames="wait_stream"), record(STORY.changed(compile="none"))]
+    assert judge(info(STORY), {}, records).smallest is None
