@@ -144,7 +144,7 @@ def test_the_command_line_says_and_lists(bench):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("script: t.sh\n", "ready, result: needs one of them"),
+        ("script: t.sh\n", "ready, result, adapter: needs one of them"),
         ("result: {log: x}\n", "command: needs one of command and script"),
         ("script: t.sh\nresult: {exit: 0}\n", "result: needs log or file"),
         ("script: t.sh\nresult: {log: '('}\n", "result.log: given '('; no regular expression"),

@@ -4,6 +4,7 @@ from .control import attach, stop
 from .launcher import launch
 from .spec import LaunchFile, LaunchFileError, load, validated
 from .store import Entry, LaunchError, entries
+from .sweeping import sweep
 
 __all__ = [
     "Entry",
@@ -15,5 +16,6 @@ __all__ = [
     "launch",
     "load",
     "stop",
+    "sweep",
     "validated",
 ]

@@ -49,7 +49,7 @@ class Channel:
         self.host = host
         self._err = tempfile.TemporaryFile()
         agent = text_of("functions", "agent")
-        boot = f'eval "$(head -c {len(agent)})"'
+        boot = f'eval "$(dd bs=1 count={len(agent)} 2>/dev/null)"'
         if host is None:
             command = ["/bin/sh", "-c", boot]
         else:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from . import result as results
 from .channel import Channel, ChannelError
 from .host import Host, Refused, State
+from .logmap import classes_of_error
 from .logview import LogView
 from .outcome import Outcome
 from .readiness import until_ready
@@ -27,7 +28,9 @@ GRACE = 10.0
 class Following:
     """A started launch as seen from here. `host` is connected; a lost connection is made again."""
 
-    def __init__(self, entry: Entry, host: Host, stages: Stages, redactor: Redactor, caveats: list[str]):
+    def __init__(
+        self, entry: Entry, host: Host, stages: Stages, redactor: Redactor, caveats: list[str], attached: bool = False
+    ):
         self.entry, self.host, self.stages, self.redactor, self.caveats = entry, host, stages, redactor, caveats
         self.what = entry.info["resolved"]
         patterns = {f"failed {i}": pattern for i, pattern in enumerate(self.what["failed"])}
@@ -38,7 +41,8 @@ class Following:
         self.log = LogView(entry.log_path, redactor, patterns)
         self.pause = 0.3 if entry.info["host"] else 0.1
         self.state = State()
-        self._environment_seen = False
+        # Of what is in the log already when we attach, nobody knows when it was written.
+        self._first = attached
 
     def run(self, show: Callable[[str], None] | None = None) -> Outcome:
         """To the end of what was asked; `show` gets the program's lines. Raises NotHeld at the first stage that does
@@ -48,7 +52,7 @@ class Following:
             self._identity(evidence)
         with self.stages.stage("log") as evidence:
             self._log(evidence)
-        if self.what["ready"]:
+        if self.what["ready"] or self.what["adapter"]:
             with self.stages.stage("ready") as evidence:
                 until_ready(self, evidence)
             self.entry.update(state="ready")
@@ -70,6 +74,7 @@ class Following:
         coded = [said for said in self.log.said if said.code]
         if coded:
             outcome.error = (coded[-1].code, coded[-1].name, coded[-1].line)
+            outcome.payload["classes_of_error"] = classes_of_error(coded[-1].code)
         return outcome
 
     def payload(self) -> dict:
@@ -79,7 +84,7 @@ class Following:
             "timeline": [{"phase": "start", "at": 0.0}]
             + [
                 {"phase": name.removeprefix("phase "), "at": at, "line": self.log.found[name]}
-                for name, at in sorted(self.log.at.items(), key=lambda pair: pair[1])
+                for name, at in self.log.at.items()
                 if name.startswith("phase ") or name in ("ready", "result")
             ],
             "seconds": self.state.seconds,
@@ -90,7 +95,7 @@ class Following:
         }
 
     def poll(self) -> State:
-        """Read state and log once. Raises NotHeld when the launch is gone, or a `failed` pattern shows."""
+        """Read state and log once. Raises NotHeld when the launch is gone."""
         lost_at = None
         while True:
             try:
@@ -106,12 +111,10 @@ class Following:
             raise NotHeld(f"the folder's nonce is {state.nonce!r}, not this launch's", "C8", status="fail")
         if state.boot != self.entry.info["boot"]:
             raise NotHeld("the host was restarted since the start", status="fail", todo="launch it again")
-        self.log.feed(state.chunk, state.seconds)
+        self.log.feed(state.chunk, None if self._first else state.seconds)
+        self._first = self._first and self.log.offset < (state.log_size or 0)
         if state.ended and self.log.offset >= (state.log_size or 0):
             self.log.finish(state.seconds)
-        for name, line in self.log.found.items():
-            if name.startswith("failed "):
-                raise NotHeld(f"its log says: {line}", self.said_class(), status="fail")
         return state
 
     def _reconnect(self, exc: ChannelError, gone: float) -> None:
@@ -181,18 +184,23 @@ class Following:
             )
 
     def wait(self) -> State:
-        """The next poll, after a pause unless there is more of the log to read. Raises NotHeld past the deadline."""
+        """The next poll, after a pause unless there is more of the log to read. Raises NotHeld past the deadline, and
+        when a `failed` pattern shows."""
         if self.log.offset >= (self.state.log_size or 0):
             time.sleep(self.pause)
         state = self.poll()
+        self._check_failed()
         if state.seconds < LOOK_AGAIN:
             self._check_environment(state)
         if not state.ended and state.seconds > self.what["deadline"]:
-            phase = self.phase()
-            raise NotHeld(
-                f"no end within {self.what['deadline']:g} s{phase}: {self.log.tail(1)}", "C13", status="timeout"
-            )
+            late = f"no end within {self.what['deadline']:g} s{self.phase()}: {self.log.tail(1)}"
+            raise NotHeld(late, "C13", status="timeout")
         return state
+
+    def _check_failed(self) -> None:
+        for name, line in self.log.found.items():
+            if name.startswith("failed "):
+                raise NotHeld(f"its log says: {line}", self.said_class(), status="fail")
 
     def _end(self, evidence: dict) -> None:
         while not self.state.ended:
@@ -201,6 +209,7 @@ class Following:
                 raise NotHeld("its keeper was killed, so its exit status is lost", "C7", status="fail")
         while self.log.offset < (self.state.log_size or 0):
             self.poll()
+        self._check_failed()
         evidence["exit"] = self.how()
         left = self.state.exit.get("left", "")
         if self.state.exit.get("swept") != "0":
@@ -209,20 +218,24 @@ class Following:
             self.caveats.append(f"ended what outlived the program: {left} (C4)")
         results.judge(self.host, self.what, self.state, self.log, evidence)
 
+    def must_run(self) -> None:
+        """Raises NotHeld when the program has ended."""
+        state = self.poll()
+        if state.ended or state.abandoned:
+            raise NotHeld(f"it has ended: {self.how()}", self.said_class())
+
     def how(self) -> str:
         """How the program ended, in words."""
         state = self.state
         if not state.ended:
             return "its keeper was killed, so its exit status is lost"
         signal = f" (128 + signal {state.rc - 128})" if 128 < state.rc < 193 else ""
-        return f"exit status {state.rc}{signal} after {state.seconds:g} s{self.phase()}; {self.log.tail(2)}".rstrip(
-            "; "
-        )
+        return f"exit status {state.rc}{signal} after {state.seconds:g} s{self.phase()}; {self.log.tail(2)}"
 
     def phase(self) -> str:
         """Which phase the program was in, by its log."""
-        begun = {name: at for name, at in self.log.at.items() if name.startswith("phase ")}
-        return f", in phase {max(begun, key=begun.get).removeprefix('phase ')}" if begun else ""
+        begun = [name for name in self.log.at if name.startswith("phase ")]
+        return f", in phase {begun[-1].removeprefix('phase ')}" if begun else ""
 
     def said_class(self) -> str:
         """The class of what its log said last, "" for nothing that we know."""

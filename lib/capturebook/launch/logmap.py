@@ -13,10 +13,19 @@ _KNOWN = [
     (r"DeadKernelError|Kernel died before replying|[Kk]ernel died", "C17"),
     (r"[Aa]ddress already in use|EADDRINUSE", "C9"),
     (r"No space left on device|Read-only file system|[Dd]isk quota exceeded", "C6"),
-    (r"cannot create .*(Directory nonexistent|Permission denied)|: line \d+: [^:]+: No such file or directory", "C6"),
+    (r"can(no|')t create .*([Nn]onexistent|Permission denied)|: line \d+: [^:]+: No such file or directory", "C6"),
     (r": (command )?not found\b", "C5"),
 ]
 KNOWN = [(re.compile(pattern), klass) for pattern, klass in _KNOWN]
+
+
+def classes_of_error(code: int) -> str:
+    """Which classes a CUDA error of a server's capture may be, by the code alone; a run of the workbook decides."""
+    if code == 900:
+        return "K1, K2, B1, B2 or B4"
+    if code in (902, 904, 905, 906, 907, 908):
+        return "K3 or B5"
+    return "B6, or what failed before it" if code == 901 else ""
 
 
 @dataclass(frozen=True)

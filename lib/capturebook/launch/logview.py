@@ -18,7 +18,7 @@ class LogView:
         self.offset = 0
         self.lines = 0
         self.found: dict[str, str] = {}
-        self.at: dict[str, float] = {}
+        self.at: dict[str, float | None] = {}
         self.said: list[Said] = []
         self.last: list[str] = []
         self.header = ""
@@ -28,18 +28,19 @@ class LogView:
         self._partial = b""
         self._path.write_bytes(b"")
 
-    def feed(self, chunk: bytes, seconds: float) -> None:
-        """Take the next part of the log; `seconds` is the program's age, noted for the patterns that match in it."""
+    def feed(self, chunk: bytes, seconds: float | None) -> None:
+        """Take the next part of the log; `seconds` is the program's age, noted for the
+        patterns that match in it; None when it is not known."""
         self.offset += len(chunk)
         *whole, self._partial = (self._partial + chunk).split(b"\n")
         self._take(whole, seconds)
 
-    def finish(self, seconds: float) -> None:
+    def finish(self, seconds: float | None) -> None:
         """The program has ended: a last line without its newline counts too."""
         rest, self._partial = self._partial, b""
         self._take([rest] if rest else [], seconds)
 
-    def _take(self, lines: list[bytes], seconds: float) -> None:
+    def _take(self, lines: list[bytes], seconds: float | None) -> None:
         if not lines:
             return
         texts = [self._redactor.text(line.decode("utf-8", "replace")) for line in lines]
@@ -56,7 +57,7 @@ class LogView:
                 self._look(part, seconds)
         self.last = (self.last + texts)[-KEPT:]
 
-    def _look(self, text: str, seconds: float) -> None:
+    def _look(self, text: str, seconds: float | None) -> None:
         for name, pattern in self._wanted.items():
             if name not in self.found and pattern.search(text):
                 self.found[name], self.at[name] = text[:300], seconds

@@ -14,7 +14,8 @@ from .store import Entry
 
 @dataclass
 class Outcome:
-    """Status as records have it; `klass` is C1 to C18 or "", `todo` what to do, `error` a CUDA code and its name."""
+    """Status as records have it; `klass` is C1 to C18 or "", `todo` what to do, `error` a CUDA code, its name and the
+    line that says so, `samples` times in microseconds."""
 
     status: str
     reason: str = ""
@@ -22,6 +23,7 @@ class Outcome:
     todo: str = ""
     error: tuple[int, str, str] | None = None
     payload: dict = field(default_factory=dict)
+    samples: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, exc: NotHeld) -> "Outcome":
@@ -68,6 +70,7 @@ def record_of(
         stage="done" if outcome.status == "pass" else "launch",
         chain=[link] if link else [],
         caveats=[redactor.record(text) for text in caveats],
+        samples=outcome.samples,
         payload=redactor.record(payload),
         started=started,
         ended=stamp(),

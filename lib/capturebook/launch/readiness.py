@@ -3,8 +3,9 @@
 import shlex
 import time
 
+from .adapters import ADAPTERS, names_the_run
 from .forward import reachable
-from .ready import Work
+from .ready import Work, expecting
 from .stages import NotHeld
 
 SETTLE = 1.0
@@ -14,9 +15,11 @@ SETTLE = 1.0
 def until_ready(following, evidence: dict) -> None:
     """Wait until the launch that `following` follows is ready. Raises NotHeld when it ends, is not ready within its
     deadline, or another process owns its port."""
-    asked, work = following.what["ready"], None
-    seen = "nothing listens on its port yet" if asked["url"] else "its log does not match yet"
-    with reachable(asked["url"], following.entry.info["host"]) as url:
+    asked, work = following.what["ready"] or {}, None
+    adapter = ADAPTERS.get(following.what["adapter"])
+    base = f"http://127.0.0.1:{following.what['port']}" if adapter else asked["url"]
+    seen = "nothing listens on its port yet" if base else "its log does not match yet"
+    with reachable(base, following.entry.info["host"]) as url:
         while True:
             try:
                 state = following.wait()
@@ -29,19 +32,39 @@ def until_ready(following, evidence: dict) -> None:
             if state.ended or state.abandoned:
                 said = following.said_class()
                 raise NotHeld(f"it ended before it was ready: {following.how()}", said, status="fail")
-            if asked["url"] is None:
+            if url is None:
                 if "ready" in following.log.found:
                     evidence["line"] = following.log.found["ready"]
                     break
                 continue
             if not _owns_port(following, evidence):
                 continue
-            work = work or Work(url, asked["body"], asked["expect"])
+            work = work or Work(
+                _one_token(following, url) if adapter else expecting(url, asked["body"], asked["expect"])
+            )
             if work.step():
                 evidence.update(answer=work.answer, asked=work.asked)
                 break
             seen = f"it listens, and its answer to request {work.asked} was {work.last}"
+    if adapter:
+        _named(following, adapter, evidence)
     _still_there(following, evidence)
+
+
+def _one_token(following, url: str):
+    adapter = ADAPTERS[following.what["adapter"]]
+    return lambda: adapter.one_token(url, following.what["model"])
+
+
+def _named(following, adapter, evidence: dict) -> None:
+    """Whether the answer can only be this launch's. `answer` is the model's name in it."""
+    evidence["adapter"] = f"{adapter.name} ({adapter.proven})"
+    folder = f"{following.entry.info['folder']}/work"
+    evidence["answer_names_the_run"] = named = names_the_run(evidence["answer"], following.entry.info["nonce"], folder)
+    if not named:
+        following.caveats.append(
+            f"its answers name {evidence['answer']!r}, not this launch; the port's owner was checked"
+        )
 
 
 def _owns_port(following, evidence: dict) -> bool:

@@ -4,9 +4,14 @@ import re
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 
 TRY = 20.0
 """Seconds that one request may take. It runs in a thread: one that hangs does not hide that the program died."""
+
+
+class NotYet(RuntimeError):
+    """An answer came, and it is not yet the work that was asked for. The text says what it was."""
 
 
 def fetch(url: str, body: str | None, seconds: float) -> str:
@@ -19,34 +24,44 @@ def fetch(url: str, body: str | None, seconds: float) -> str:
         return answer.read(1 << 20).decode("utf-8", "replace")
 
 
-class Work:
-    """Asks `url` again and again until an answer matches `expect`. `answer` is then the matching answer."""
+def expecting(url: str, body: str | None, expect: str) -> Callable[[], str]:
+    """Work that asks `url` and finds `expect` in the answer; it returns the match."""
 
-    def __init__(self, url: str, body: str | None, expect: str):
-        self.url, self.body, self.expect = url, body, re.compile(expect)
-        self.answer = ""
-        self.last = "nothing was asked yet"
+    def ask() -> str:
+        got = fetch(url, body, TRY)
+        match = re.search(expect, got)
+        if match is None:
+            raise NotYet(f"an answer without the expected text: {got[:120]!r}")
+        return match.group(0)[:200]
+
+    return ask
+
+
+class Work:
+    """Tries `action` again and again, one at a time, until it returns. `last` says what the last try gave."""
+
+    def __init__(self, action: Callable[[], str]):
+        self.action = action
+        self.answer: str | None = None
+        self.last = "nothing yet"
         self.asked = 0
         self._thread: threading.Thread | None = None
 
     def step(self) -> bool:
-        """Start a request if none is under way. True once the work was done."""
-        if not self.answer and (self._thread is None or not self._thread.is_alive()):
-            self._thread = threading.Thread(target=self._ask, daemon=True)
+        """Start a try if none is under way. True once one succeeded."""
+        if self.answer is None and (self._thread is None or not self._thread.is_alive()):
+            self._thread = threading.Thread(target=self._try, daemon=True)
             self.asked += 1
             self._thread.start()
             self._thread.join(0.1)
-        return bool(self.answer)
+        return self.answer is not None
 
-    def _ask(self) -> None:
+    def _try(self) -> None:
         try:
-            got = fetch(self.url, self.body, TRY)
+            self.answer = self.action()
+        except NotYet as exc:
+            self.last = str(exc)
         except urllib.error.HTTPError as exc:
             self.last = f"HTTP status {exc.code}"
         except (OSError, ValueError) as exc:
             self.last = f"{type(exc).__name__}: {exc}"
-        else:
-            match = self.expect.search(got)
-            self.last = "the expected text" if match else f"an answer without the expected text: {got[:120]!r}"
-            if match:
-                self.answer = match.group(0)[:200] or "an empty match"

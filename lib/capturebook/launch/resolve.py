@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 
+from .adapters import ADAPTERS
 from .redact import Redactor
 from .spec import LaunchFile
 
@@ -21,6 +22,8 @@ class Resolved:
     failed: list[str]
     phases: dict[str, str]
     deadline: float
+    adapter: str | None = None
+    model: str | None = None
     interpreter: list[str] = field(default_factory=list)
     script: str = ""
     hides: str = "C7"
@@ -47,6 +50,12 @@ def resolve(
         cwd = f"{work}/{cwd}"
     script = f"{work}/{PurePosixPath(spec.script).name}" if spec.script is not None else ""
     command = [*interpreter, script, *map(put, spec.args)] if script else [put(word) for word in spec.command]
+    failed, phases = list(spec.failed), dict(spec.phases)
+    if spec.adapter is not None:
+        adapter = ADAPTERS[spec.adapter]
+        command = adapter.command(command, nonce)
+        failed += adapter.failed
+        phases = {**adapter.phases, **phases}
     env = {name: put(value) for name, value in spec.env.items()}
     env |= {"CAPTUREBOOK_LAUNCH": nonce, "CAPTUREBOOK_FOLDER": work}
     if port is not None:
@@ -65,6 +74,6 @@ def resolve(
             if part and part.get(key):
                 part[key] = part[key].replace("{nonce}", nonce)
     return Resolved(
-        command, cwd, env, port, ready, result, list(spec.failed), dict(spec.phases), spec.deadline,
-        list(interpreter), script, hides,
+        command, cwd, env, port, ready, result, failed, phases, spec.deadline,
+        spec.adapter, put(spec.model) if spec.model else None, list(interpreter), script, hides,
     )  # fmt: skip

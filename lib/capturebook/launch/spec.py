@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from .. import paths
 from ..params import load_preset
+from .adapters import Name
 
 
 class LaunchFileError(ValueError):
@@ -100,8 +101,9 @@ class LaunchFile(_Strict):
     lie) and {nonce} are replaced; CAPTUREBOOK_PORT, _FOLDER and _LAUNCH (the nonce) are in the environment.
 
     `script` is a local file, run by `interpreter`, else its #! line, else python3 for .py and sh for .sh. `files` are
-    local files to deliver, a list (same relative name there) or {name there: local file}; local names are relative to
-    the launch file. `secret` names variables that are taken from the caller's environment and never shown.
+    local files and folders to deliver, a list (same relative name there) or {name there: local name}; local names are
+    relative to the launch file. `adapter` knows a server: ready then means that it generated a token, of `model` if
+    that is given. `secret` names variables that are taken from the caller's environment and never shown.
     `port` is a number or "auto". `failed`: regular expressions; a match in the output ends the launch. `deadline` is
     in seconds, from the start until ready (a server) or ended (a script). `folder` is where launches' folders are
     made on the host. `log_limit` is in MB.
@@ -121,6 +123,8 @@ class LaunchFile(_Strict):
     ready: Ready | None = None
     failed: list[Pattern] = Field(default_factory=list)
     result: Result | None = None
+    adapter: Name | None = None
+    model: Text | None = None
     phases: dict[str, Pattern] = Field(default_factory=dict)
     deadline: Annotated[float, Field(gt=0, le=86400, strict=False)] = 600.0
     log_limit: Annotated[int, Field(ge=1, le=4096)] = 64
@@ -139,8 +143,12 @@ class LaunchFile(_Strict):
             raise ValueError(f"command, interpreter: given {first!r} first; allowed: a program's name or path")
         if self.interpreter is not None and (not self.interpreter or not self.interpreter[0]):
             raise ValueError("interpreter: is empty; allowed: a list, the program first")
-        if (self.ready is None) == (self.result is None):
-            raise ValueError("ready, result: needs one of them: what proves that a server works, or a script did")
+        if sum(given is not None for given in (self.ready, self.result, self.adapter)) != 1:
+            raise ValueError("ready, result, adapter: needs one of them: what proves that a server or a script works")
+        if self.adapter is not None and self.port is None:
+            raise ValueError("port: missing; with adapter the server is asked there")
+        if self.model is not None and self.adapter is None:
+            raise ValueError("model: goes with adapter")
         if self.ready is not None and self.ready.url is not None and self.port is None:
             raise ValueError("port: missing; with ready.url the owner of the port is checked")
         both = set(self.env) & set(self.secret)
@@ -155,11 +163,17 @@ class LaunchFile(_Strict):
         listed = {name: name for name in self.files} if isinstance(self.files, list) else dict(self.files)
         if self.script is not None:
             listed.setdefault(Path(self.script).name, self.script)
-        found = {name: here / local for name, local in listed.items()}
-        for name, path in found.items():
-            if not path.is_file():
-                field = "script" if path == here / (self.script or "") else "files"
-                raise LaunchFileError(f"{field}: {listed[name]!r} is no file in {str(here)!r}")
+        found: dict[str, Path] = {}
+        for name, local in listed.items():
+            path = here / local
+            if path.is_dir() and local != self.script:
+                inside = sorted(item for item in path.rglob("*") if item.is_file())
+                found |= {f"{name}/{item.relative_to(path).as_posix()}": item for item in inside}
+            elif path.is_file():
+                found[name] = path
+            else:
+                field = "script" if local == self.script else "files"
+                raise LaunchFileError(f"{field}: {local!r} is no file in {str(here)!r}")
         return found
 
     def secrets(self) -> dict[str, str]:

@@ -107,9 +107,16 @@ cb_sweep_for() {
     cb_sweep "$cb_keeper" "$cb_born" "$$" && printf '%s\n' "${cb_left# }"
 }
 
+# Exactly that many bytes of standard input. Not every head -c leaves the rest (busybox and uutils read ahead).
+if [ "$(printf ab | { head -c 1 >/dev/null; cat; })" = b ]; then
+    cb_take() { head -c "$1"; }
+else
+    cb_take() { dd ibs=1 obs=65536 count="$1" 2>/dev/null; }
+fi
+
 while read -r cb_n cb_d cb_t; do
-    cb_s=$(head -c "$cb_n")
-    head -c "$cb_d" | {
+    cb_s=$(cb_take "$cb_n")
+    cb_take "$cb_d" | {
         (eval "$cb_s")
         cb_r=$?
         cat >/dev/null
