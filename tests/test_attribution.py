@@ -220,14 +220,22 @@ def test_fix_that_was_run_and_what_it_gains():
     event, uncompiled = STORY.changed(sync="event"), STORY.changed(compile="none")
     failed = fail(event, 905, role="fix", seen=["wait"])
     assert verdict(run, [*records, failed]).fixed == "not fixed"
-    cured = record(event, role="fix", samples={"replay": [10.0, 11.0, 12.0, 13.0]})
-    found = verdict(run, [*records, cured])
+    cured = record(event, role="fix")
+    found = verdict(run, [*records, cured, record(uncompiled)])
     assert found.fixed == "fixed" and "sync=event" in found.fix
-    assert found.gain is None and "no times were recorded for compile=none" in found.gain_reason
-    timed = record(uncompiled, role="repeat", tag="timed", samples={"replay": [22.0, 23.0, 24.0, 23.0]})
-    found = verdict(run, [*records, cured, timed])
-    assert found.gain["ratio"] == pytest.approx(23.0 / 11.5)
-    assert found.gain["baseline"] == "compile=none"
+    assert found.gain is None and found.gain_reason == "no times were recorded for sync=event beside compile=none"
+    beside = {"kind": "gain", "role": "repeat", "payload": {"baseline": uncompiled.model_dump()}}
+    times = {"fixed": [10.0, 11.0, 12.0, 13.0], "baseline": [20.0, 33.0, 24.0, 26.0]}
+    timed = record(event, tag="timed", samples=times, **beside)
+    found = verdict(run, [*records, cured, record(uncompiled), timed])
+    assert found.gain["ratio"] == pytest.approx(25.0 / 11.5)
+    assert found.gain["ratio_iqr"] == pytest.approx([2.0, 2.75]), "round by round: 2, 3, 2, 2"
+    assert (found.gain["fixed"], found.gain["baseline"]) == ("sync=event", "compile=none")
+    assert found.gain["record"] == timed.probe
+    broken = record(event, "wrong", tag="timed", reason="replay 1: out is off", **beside)
+    found = verdict(run, [*records, cured, record(uncompiled), broken])
+    assert found.gain is None and "wrong: replay 1: out is off" in found.gain_reason
+    assert found.fixed == "fixed", "times are no evidence about the arm"
 
 
 def test_a_fix_that_keeps_the_overlap_is_preferred():

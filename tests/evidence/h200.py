@@ -15,8 +15,11 @@ def answer(probe):
         name = probe.subject.target.rpartition(":")[2]
         made = next(r for r in controls() if r.subject.target.endswith(name))
         return made.model_copy(update={"probe": probe.id, "arm": probe.arm})
-    if probe.args.get("samples"):
-        common["samples"] = {"replay": [20.0 + probe.arm.compile.count("none"), 21.0, 22.0]}
+    if probe.kind == "gain":
+        times = {"fixed": [20.0, 21.0, 22.0], "baseline": [30.0, 31.0, 33.0]}
+        return record(
+            probe.arm, kind="gain", samples=times, payload={"baseline": probe.args["beside"]}, stage="time", **common
+        )
     made = outcome(probe.arm, common)
     return made if probe.watched else made.model_copy(update={"events": [], "counts": {}, "graph": {}})
 

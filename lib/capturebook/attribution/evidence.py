@@ -1,6 +1,6 @@
 """A run's records as the rules read them: who counts, what an arm showed, what a record's failure looks like."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..records import Arm, Link, Record
 from ..records.settings import settings_in
@@ -15,7 +15,10 @@ _BEFORE_CAPTURE = ("none", "launch", "build", "compile", "warmup")
 
 @dataclass(frozen=True)
 class Need:
-    """A probe that is missing, and why it is wanted. `control` names one of the controls instead of an arm."""
+    """A probe that is missing, and why it is wanted.
+
+    `control` names one of the controls instead of an arm; `beside` is the arm to time it against in one process.
+    """
 
     role: str
     arm: Arm
@@ -24,7 +27,7 @@ class Need:
     control: str = ""
     scrub: tuple[str, ...] = ()
     repeat: int = 0
-    samples: int = field(default=0, compare=False)
+    beside: Arm | None = None
 
     def text(self) -> str:
         """One line for `open`."""
@@ -46,12 +49,16 @@ def same_arm(wanted: Arm, got: Arm) -> bool:
 
 
 class Evidence:
-    """The records that count: kind `step`, this run's nonce, in an order that does not depend on the file's."""
+    """The records that count: kind `step`, this run's nonce, in an order that does not depend on the file's.
+
+    `gains`: what fixed arms were timed at beside others. They tell nothing about the owner.
+    """
 
     def __init__(self, nonce: str, records: list[Record]):
         self.foreign = sum(1 for r in records if r.nonce != nonce)
         mine = [r for r in records if r.nonce == nonce and r.kind == "step" and r.role != "feeder" and r.arm]
         lines = {r.to_line(): r for r in mine}
+        self.gains = [r for r in records if r.nonce == nonce and r.kind == "gain"]
         self.records = [lines[line] for line in sorted(lines, key=lambda line: (lines[line].probe, line))]
 
     def controls(self, name: str) -> list[Record]:

@@ -59,16 +59,17 @@ def _lost_overlap(asked: Arm, record: Record) -> bool:
     return bool(asked.overlap) and (not record.arm.overlap or record.graph.get("parallel") is False)
 
 
-def baseline(decision: Decision) -> Arm | None:
+def baseline(decision: Decision, fixed: Arm) -> Arm | None:
     """The nearest passing arm that is no fix: what the user could run without one.
 
-    Nearest: the same capture and variant, then uncompiled if the arm was compiled, then the fewest factors changed.
+    Nearest: the same capture and variant, then uncompiled if the arm was compiled, then the fewest factors changed. It
+    sets the same variables as the fixed arm, since both are timed in one process.
     """
     fixes = fix_arms(decision)
     near = [
         r.arm for r in decision.evidence.arms()
         if r.status == "pass" and r.arm.variant == decision.arm.variant and r.arm.capture == decision.arm.capture
-        and not any(ev.same_arm(fix, r.arm) for fix in fixes)
+        and r.arm.env == fixed.env and not any(ev.same_arm(fix, r.arm) for fix in fixes)
     ]  # fmt: skip
 
     def distance(arm: Arm) -> tuple:
@@ -77,32 +78,42 @@ def baseline(decision: Decision) -> Arm | None:
     return min(near, key=distance, default=None)
 
 
-def timed(decision: Decision, arm: Arm) -> list[float]:
-    """Times of an arm in microseconds, of all its passing records that carry some."""
-    records = [r for r in decision.evidence.of(arm) if r.samples]
-    return [t for r in records for t in r.samples.get("replay") or r.samples.get("call") or []]
+def timed(decision: Decision, fixed: Arm, other: Arm) -> Record | None:
+    """The record of both arms timed in turns; a passing one if there is one."""
+    found = [r for r in decision.evidence.gains if r.arm == fixed and r.payload.get("baseline") == other.model_dump()]
+    return min(found, key=lambda r: (r.status != "pass", r.started, r.probe), default=None)
 
 
 def gain(decision: Decision, fixed: Record) -> tuple[dict | None, str]:
-    """{"ratio", "fixed_us", "baseline_us", "fixed_iqr_us", "baseline_iqr_us", "baseline"}, or None and why.
+    """{"ratio", "ratio_iqr", "fixed", "fixed_us", "fixed_iqr_us", "baseline", ..., "record"}, or None and why.
 
-    ratio is the baseline's median time divided by the fixed arm's: above 1 the fixed arm is faster.
+    ratio is the baseline's median time divided by the fixed arm's: above 1 the fixed arm is faster. ratio_iqr holds the
+    quartiles of the same ratio taken round by round, as the two took turns.
     """
-    other = baseline(decision)
+    if fixed.role == "scrubbed":
+        return None, "both arms are timed in one process, which cannot both have the setting and not"
+    other = baseline(decision, fixed.arm)
     if other is None:
         return None, "no other arm passes with this capture, so there is nothing to compare the fixed arm with"
-    mine, theirs = timed(decision, fixed.arm), timed(decision, other)
-    for times, arm in ((mine, fixed.arm), (theirs, other)):
-        if len(times) < 2:
-            return None, f"no times were recorded for {arm.label(decision.arm)}"
+    record = timed(decision, fixed.arm, other)
+    beside = f"{fixed.arm.label(decision.arm)} beside {other.label(decision.arm)}"
+    if record is None:
+        return None, f"no times were recorded for {beside}"
+    if record.status != "pass":
+        why = record.reason or (record.root.text.partition("\n")[0] if record.root else "")
+        return None, f"{beside} was not timed: {record.status.replace('_', ' ')}: {why}"
+    mine, theirs = record.samples["fixed"], record.samples["baseline"]
+    low, _, high = statistics.quantiles([b / a for a, b in zip(mine, theirs, strict=True)], n=4)
     return {
         "ratio": statistics.median(theirs) / statistics.median(mine),
+        "ratio_iqr": [low, high],
         "fixed": fixed.arm.label(decision.arm),
         "fixed_us": statistics.median(mine),
         "fixed_iqr_us": _iqr(mine),
         "baseline": other.label(decision.arm),
         "baseline_us": statistics.median(theirs),
         "baseline_iqr_us": _iqr(theirs),
+        "record": record.probe,
     }, ""
 
 

@@ -38,7 +38,7 @@ def next_probes(info: dict, records: list[Record], with_smallest: bool = False) 
     if not needs:
         needs = _beyond(decision)
     needs += searched.needs() if searched else []
-    recorded = {record.probe for record in decision.evidence.records}
+    recorded = {record.probe for record in (*decision.evidence.records, *decision.evidence.gains)}
     subject = _subject_of(decision)
     probes = {p.id: p for p in (_probe(need, info["parameters"], subject) for need in needs)}
     return [p for name, p in probes.items() if name not in recorded]
@@ -57,11 +57,10 @@ def _beyond(decision: Decision) -> list[Need]:
     if decision.finding.cls and not fix_records(decision):
         needs += [Need("fix", arm, "is it cured?") for arm in fix_arms(decision)]
     passed = [r for r in fix_records(decision) if r.status == "pass"]
-    other = baseline(decision)
-    if passed and other is not None:
-        for arm in (passed[0].arm, other):
-            if not timed(decision, arm):
-                needs.append(Need("repeat", arm, "what does the fix gain?", samples=TIMING_SAMPLES))
+    if passed and passed[0].role != "scrubbed":
+        other = baseline(decision, passed[0].arm)
+        if other is not None and not timed(decision, passed[0].arm, other):
+            needs.append(Need("repeat", passed[0].arm, f"what does it gain beside {other.label()}?", beside=other))
     return needs
 
 
@@ -84,22 +83,27 @@ def _probe(need: Need, parameters: dict, known: Subject | None) -> Probe:
     else:
         about = known or subject(parameters)
     env = {k: v for k, v in parameters["env"].items() if k not in need.scrub}
+    how = {"kind": "step"} if need.beside is None else _in_turns(need.beside)
     return Probe(
-        kind="step",
+        **how,
         subject=about,
         arm=need.arm,
         seed=parameters["seed"],
         role=need.role,
         watched=need.watched,
-        args={"samples": need.samples} if need.samples else {},
         # An empty value asks the server to start without the variable at all.
         env={**env, **dict.fromkeys(need.scrub, "")},
         preload=() if need.control else tuple(parameters["preload"]),
-        exclusive=need.samples > 0,
         deadline=parameters["deadline"],
         label=_label(need),
         repeat=need.repeat,
     )
+
+
+def _in_turns(other: Arm) -> dict:
+    """Fields of a probe that times its arm and another in turns, alone on the GPU."""
+    args = {"samples": TIMING_SAMPLES, "beside": other.model_dump()}
+    return {"kind": "gain", "job": "capturebook.measure.gain:run", "args": args, "exclusive": True}
 
 
 def _label(need: Need) -> str:

@@ -42,8 +42,7 @@ def capture(calls: list[Callable[[], object]]):
 def time_variants(variants: dict[str, list[Callable[[], object]]], rounds: int = 15) -> dict[str, list[float]]:
     """Samples in us per call, `rounds` of them for each variant, replays of the variants interleaved.
 
-    `variants` maps a name to its calls, one for each input set. Round by round every variant is replayed once, the
-    first of a round changing, so that drift of clock and temperature meets all of them alike.
+    `variants` maps a name to its calls, one for each input set.
     """
     import torch
 
@@ -57,10 +56,20 @@ def time_variants(variants: dict[str, list[Callable[[], object]]], rounds: int =
     graphs = {name: capture(calls) for name, calls in variants.items()}
     for graph in graphs.values():
         _warm(graph)
-    samples: dict[str, list[float]] = {name: [] for name in variants}
+    replayed = interleave(graphs, rounds, _replay_ms)
+    return {name: [ms * 1e3 / len(variants[name]) for ms in replayed[name]] for name in variants}
+
+
+def interleave(things: dict, rounds: int, time_one: Callable[..., float]) -> dict[str, list[float]]:
+    """`time_one(thing)` of every thing, `rounds` times each, in the order of the rounds.
+
+    Round by round each has its turn, the first of a round changing, so that drift of clock and temperature meets all
+    of them alike.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in things}
     for turn in range(rounds):
-        for name in rotated(list(graphs), turn):
-            samples[name].append(_replay_ms(graphs[name]) * 1e3 / len(variants[name]))
+        for name in rotated(list(things), turn):
+            samples[name].append(time_one(things[name]))
     return samples
 
 

@@ -98,7 +98,7 @@ class ProbePool:
         feeders, done = feeders or {}, {}
         unique = list({p.id: p for p in probes}.values())
         for probe in unique:
-            if not self.gpu and probe.kind in ("step", "sweep", "floor") and probe.args.get("device") != "cpu":
+            if not self.gpu and probe.kind in ("step", "gain", "sweep", "floor") and probe.args.get("device") != "cpu":
                 self._keep(
                     probe, self._without_run(probe, "skipped", "needs a CUDA GPU, and this machine has none"), done
                 )
@@ -163,7 +163,7 @@ class ProbePool:
     def _cache_source(self, probe: Probe, feeder: str | None) -> Path | None:
         if probe.arm and probe.arm.tuning == "cached" and feeder in self._kept:
             return self._kept[feeder]
-        if probe.kind not in ("step", "sweep"):
+        if probe.kind not in ("step", "gain", "sweep"):
             return None
         cold = probe.arm and (probe.arm.warmup in COLD or probe.arm.caches == "empty")
         return None if cold else self._store
@@ -175,7 +175,7 @@ class ProbePool:
         if one.probe.role == "feeder":
             self._kept[one.probe.id] = one.scratch
         else:
-            if one.probe.kind in ("step", "sweep"):
+            if one.probe.kind in ("step", "gain", "sweep"):
                 caches.merge(one.scratch, self._store)
             shutil.rmtree(one.scratch, ignore_errors=True)
         self._keep(one.probe, record, done, final)

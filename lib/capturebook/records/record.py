@@ -73,6 +73,9 @@ class Subject(_Strict):
 class Record(_Strict):
     """One probe's outcome. Units: seconds for `seconds`, microseconds for `samples`.
 
+    kind "step" is one arm taken through the driver: evidence. Others are not, whatever their arm: "trace" is Dynamo's
+    trace on a CPU, "gain" two arms timed in turns.
+
     `chain` runs from the outermost exception to the root (last). A record that did not pass carries no samples.
     `payload` belongs to the record's kind (a build row, a sweep point, a floor).
     """
@@ -81,7 +84,7 @@ class Record(_Strict):
     run: str
     probe: str
     nonce: str
-    kind: Literal["step", "build", "interpret", "trace", "sweep", "floor", "notebook", "launch"]
+    kind: Literal["step", "build", "interpret", "trace", "sweep", "floor", "gain", "notebook", "launch"]
     notebook: str = ""
     role: Literal["arm", "control", "repeat", "unwatched", "feeder", "fix", "scrubbed"] = "arm"
     subject: Subject | None = None
