@@ -12,6 +12,8 @@ from .logview import LogView
 from .outcome import Outcome
 from .readiness import until_ready
 from .redact import Redactor
+from .servers.pointing import point
+from .servers.startlog import root_chain
 from .stages import NotHeld, Stages
 from .store import Entry
 
@@ -75,6 +77,10 @@ class Following:
         if coded:
             outcome.error = (coded[-1].code, coded[-1].name, coded[-1].line)
             outcome.payload["classes_of_error"] = classes_of_error(coded[-1].code)
+        outcome.chain = root_chain(self.entry.log_path.read_text(encoding="utf-8").splitlines())
+        if pointing := point(outcome.chain):
+            outcome.payload["points_to"] = pointing.as_dict()
+            outcome.todo = outcome.todo or pointing.todo()
         return outcome
 
     def payload(self) -> dict:

@@ -15,13 +15,14 @@ from .store import Entry
 @dataclass
 class Outcome:
     """Status as records have it; `klass` is C1 to C18 or "", `todo` what to do, `error` a CUDA code, its name and the
-    line that says so, `samples` times in microseconds."""
+    line that says so, `chain` the exceptions of its log, `samples` times in microseconds."""
 
     status: str
     reason: str = ""
     klass: str = ""
     todo: str = ""
     error: tuple[int, str, str] | None = None
+    chain: list[Link] = field(default_factory=list)
     payload: dict = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
 
@@ -56,10 +57,10 @@ def record_of(
         "port": resolved.get("port"),
         **outcome.payload,
     }
-    link = None
-    if outcome.error:
+    chain = outcome.chain
+    if outcome.error and not chain:
         code, name, text = outcome.error
-        link = Link(type="logged", module="", code=code, name=name, text=redactor.record(text))
+        chain = [Link(type="logged", module="", code=code, name=name, text=text)]
     record = Record(
         run=entry.id,
         probe=probe_id("launch", None, None, 0, name=info["name"], where=where),
@@ -68,7 +69,7 @@ def record_of(
         status=outcome.status,
         reason=redactor.record(outcome.reason),
         stage="done" if outcome.status == "pass" else "launch",
-        chain=[link] if link else [],
+        chain=[Link(**redactor.record(link.model_dump())) for link in chain],
         caveats=[redactor.record(text) for text in caveats],
         samples=outcome.samples,
         payload=redactor.record(payload),

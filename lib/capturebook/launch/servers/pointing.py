@@ -25,7 +25,8 @@ _COMPILED = ("torch/_dynamo/", "torch/_inductor/", "torch/_functorch/", "torchin
 
 @dataclass(frozen=True)
 class Pointing:
-    """`classes` are attribution's (K1, B5, ...), none where the log fits none; `decide` is what would tell them apart.
+    """`classes` are attribution's (K1, B5, ...), none where the log fits none; `decide` is what would tell them apart,
+    "" where nothing of ours would, as for a script's own ValueError.
 
     `memory`: the root is an exhausted GPU memory, the one cause for which the servers' own hints (a smaller memory
     fraction, smaller batches) are meant; they print them for every cause.
@@ -39,6 +40,13 @@ class Pointing:
     def as_dict(self) -> dict:
         advice = {name: RECIPES[name].says for name in self.classes}
         return {"classes": list(self.classes), "says": self.says, "decide": self.decide, "advice": advice}
+
+    def todo(self) -> str:
+        """What to do next, one line; "" where the log is of no failure that we know about."""
+        if not self.decide:
+            return ""
+        classes = f" (points to {' or '.join(self.classes)})" if self.classes else ""
+        return f"{self.says}{classes}; to decide: {self.decide}"
 
 
 WITHOUT_COMPILE = "launch it once more without torch.compile (sglang: no --enable-torch-compile)"
@@ -55,7 +63,7 @@ def point(chain: list[Link]) -> Pointing | None:
     if root.code == 2:
         return Pointing((), f"{where}: the GPU's memory was exhausted", "a smaller memory fraction or batch", True)
     if not in_capture(chain):
-        return Pointing((), f"{where}, outside any capture", WITHOUT_COMPILE if record.arm.compile != "none" else PROBE)
+        return Pointing((), f"{where}, outside any capture", WITHOUT_COMPILE if record.arm.compile != "none" else "")
     for holds, classes, says, decide in _TABLE:
         if holds(record):
             return Pointing(classes, f"{where}: {says}", decide)

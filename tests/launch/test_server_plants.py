@@ -1,0 +1,118 @@
+"""Servers that lie, planted: each says that it is well, and none is taken for ready."""
+
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from launch_bench import free_port, log_of, stage
+from startlogs import ERROR, SGLANG
+
+from capturebook import launch as launching
+
+here_only = pytest.mark.parametrize("bench", ["here"], indirect=True)
+# Answers like an OpenAI server: /health and /v1/models at once; what a completion does is the plant.
+SERVER = """
+import http.server, json, os, sys, threading, time
+
+MODEL = sys.argv[2]
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer({"status": "ok", "data": [{"id": MODEL}]})
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        COMPLETE
+
+    def answer(self, what, status=200):
+        data = json.dumps(what).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+def token(n=1):
+    return {"model": MODEL, "choices": [{"text": "x", "finish_reason": "length"}], "usage": {"completion_tokens": n}}
+
+print("INFO:     Application startup complete.", flush=True)
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def plant(bench, complete: str, **fields):
+    """Launch the server whose completions run `complete`."""
+    bench.write("server.py", SERVER.replace("COMPLETE", complete))
+    fields = {"port": "auto", "adapter": "vllm", "deadline": 5, **fields}
+    # As a command: an adapter adds the option that names the run to a command's words.
+    return bench.launch(
+        command=[sys.executable, "{folder}/server.py", "{port}", "m-{nonce}"], files=["server.py"], **fields
+    )
+
+
+def test_health_alone_is_not_ready(bench):
+    record = plant(bench, "time.sleep(60)")
+    assert (record.status, record.payload["class"], record.payload["failed_stage"]) == ("timeout", "C10", "ready")
+    assert any('"GET /v1/models HTTP/1.1" 200' in line for line in log_of(bench, record)), "it did say that it is well"
+    # Its log said "startup complete" all along.
+    assert any(entry["phase"] == "ready" for entry in record.payload["timeline"])
+
+
+@here_only
+@pytest.mark.parametrize(
+    ("complete", "says"),
+    [
+        ("self.answer({'detail': 'loading'}, 503)", "HTTP status 503"),
+        ("self.answer(token(0))", "an answer of no tokens"),
+        ("self.answer({'model': MODEL})", "an answer without usage"),
+    ],
+)
+def test_an_answer_without_a_token_is_not_ready(bench, complete, says):
+    record = plant(bench, complete, deadline=3)
+    assert (record.status, record.payload["class"]) == ("timeout", "C10") and says in record.reason, record.reason
+
+
+@here_only
+def test_one_that_generates_and_names_the_run_is_ready(bench):
+    record = plant(bench, "self.answer(token())")
+    assert record.status == "pass", record.reason
+    assert stage(record, "ready")["evidence"]["answer_names_the_run"] is True
+    launching.stop(record.run, bench.events.append)
+
+
+def test_one_that_says_ready_and_dies_is_not_ready(bench):
+    # The first token is right; then its engine dies.
+    record = plant(bench, "self.answer(token()); self.wfile.flush(); os._exit(9)")
+    assert record.status == "fail" and record.payload["failed_stage"] == "ready"
+    assert "it said it was ready, and ended: exit status 9" in record.reason
+
+
+@here_only
+def test_an_old_server_on_the_port_is_named_before_anything_starts(bench):
+    port = free_port()
+    path = bench.write("old.py", SERVER.replace("COMPLETE", "self.answer(token())"))
+    old = subprocess.Popen([sys.executable, path, str(port), "old"], stdout=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 10
+        while socket.socket().connect_ex(("127.0.0.1", port)) and time.monotonic() < end:
+            time.sleep(0.05)
+        record = plant(bench, "self.answer(token())", port=port)
+    finally:
+        old.terminate()
+        old.wait()
+    assert (record.status, record.payload["class"], record.payload["failed_stage"]) == ("not_run", "C9", "port")
+    assert f"held by process {old.pid}" in record.reason and "old.py" in record.reason
+
+
+def test_a_failed_capture_is_recorded_with_its_whole_chain(bench):
+    # As sglang fails: the scheduler's traceback in the parent's log, then the end of all of it.
+    bench.write("server.py", f"def step(root):\n    raise root\n{ERROR}{SGLANG.replace('ROOT', 'ISOLATION')}")
+    command = [sys.executable, "{folder}/server.py"]
+    record = bench.launch(command=command, files=["server.py"], adapter="sglang", port="auto", deadline=20)
+    assert record.status == "fail" and record.payload["failed_stage"] == "ready"
+    assert [link.code for link in record.chain] == [901, 901, 905] and record.root.frames[-1].function == "step"
+    assert record.payload["points_to"]["classes"] == ["K3", "B5"]
+    # The server's own hint is about memory; ours is about the root.
+    assert "905" in record.payload["todo"] and "enable-torch-compile" in record.payload["todo"]
+    assert str(bench.root) not in record.to_line()
