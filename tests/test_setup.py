@@ -60,7 +60,8 @@ def test_every_package_that_is_imported_is_declared_or_needed_by_one_that_is(rep
                 if name not in sys.stdlib_module_names and name not in own | {"capturebook"}:
                     if not declared & {d.lower().replace("_", "-") for d in bring.get(name, [])}:
                         strangers.setdefault(name, path.name)
-    assert strangers == {}
+    # tests/launch/tiny_model.py runs in an interpreter that has the extra `serving`, which `dev` leaves out.
+    assert {name: file for name, file in strangers.items() if file != "tiny_model.py"} == {}
 
 
 def _imported(source: str) -> set[str]:
@@ -86,7 +87,7 @@ def test_extras_resolve_each_other():
     base = requirements.declared()
     names = [Requirement(line).name for line in requirements.declared(("dev",))[len(base) :]]
     assert {"jupyterlab", "pytest", "pytest-timeout", "ruff", "playwright"} == set(names)
-    with pytest.raises(RequirementError, match="^extra: given 'develop', allowed: lab, test, lint, dev$"):
+    with pytest.raises(RequirementError, match="^extra: given 'develop', allowed: lab, test, lint, serving, dev$"):
         requirements.declared(("develop",))
 
 

@@ -328,9 +328,7 @@ def toolbox(bench, monkeypatch, *without: str, **scripts: str) -> None:
     """A PATH on which the host has few tools: those the launcher needs, and `scripts` in place of some."""
     box = bench.root / "tools"
     box.mkdir()
-    needed = (
-        "setsid sha256sum head tail mkfifo stat env tr base64 cat mkdir mv chmod rm sleep uname date ls readlink sh"
-    )
+    needed = "setsid sha256sum head tail dd mkfifo stat env tr cat mkdir mv chmod rm sleep uname date ls readlink sh"
     for name in needed.split():
         if name not in without:
             (box / name).symlink_to(shutil.which(name))
@@ -375,3 +373,28 @@ def test_a_login_script_that_prints_is_no_answer(bench, monkeypatch):
     monkeypatch.setattr(channel, "text_of", lambda *names: text_of("functions") + text)
     record = bench.script("echo RESULT\n", result={"log": "RESULT"})
     assert record.status == "pass", record.reason
+
+
+@here_only
+def test_attach_to_a_server_long_after_its_deadline_leaves_it_alone(bench):
+    record = serve(bench, deadline=6)
+    entry = launching.Entry.open(record.run)
+    time.sleep(max(0.0, 6.5 - record.payload["seconds"]))
+    again = launching.attach(record.run, bench.events.append)
+    assert again.status == "pass", again.reason
+    os.kill(entry.info["program"][0], signal.SIGSTOP)
+    entry.info["resolved"]["deadline"] = 1.0
+    entry.save()
+    hangs = launching.attach(record.run, bench.events.append)
+    assert (hangs.status, hangs.payload["class"]) == ("timeout", "C10") and bench.running()
+    os.kill(entry.info["program"][0], signal.SIGCONT)
+    launching.stop(record.run, bench.events.append)
+
+
+@here_only
+def test_an_inherited_secret_is_redacted_at_the_source(bench, monkeypatch):
+    monkeypatch.setenv("SOME_PASSWORD", "inherited-one")
+    record = bench.script("echo RESULT $SOME_PASSWORD\n", result={"log": "RESULT"})
+    assert log_of(bench, record) == ["RESULT [redacted]"]
+    kept = [path for path in bench.root.rglob("*") if path.is_file() and b"inherited-one" in path.read_bytes()]
+    assert kept == []

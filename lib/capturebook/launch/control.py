@@ -14,11 +14,21 @@ from .store import Entry
 
 
 def attach(name: str, on_event: Callable[[str], None] = print, show: Callable[[str], None] | None = None) -> Record:
-    """Follow a launch, whoever started it, until it is ready or has ended, and record that.
+    """Follow a launch, whoever started it, until it is ready or has ended, and record that. A server that was ready
+    is asked again, and left alone whatever it answers.
 
     `show` gets the program's lines (redacted) once it is reached. Raises LaunchError for an unknown id.
     """
-    return connected(Entry.open(name), lambda following, stages: following.run(show), on_event)
+    entry = Entry.open(name)
+    was_ready = entry.info["state"] == "ready"
+
+    def follow(following: Following, stages: Stages) -> Outcome:
+        if was_ready:
+            # Its deadline was for the start; now it has as long again.
+            following.deadline += following.poll().seconds
+        return following.run(show)
+
+    return connected(entry, follow, on_event, stop_on_failure=not was_ready)
 
 
 def stop(name: str, on_event: Callable[[str], None] = print, grace: float = GRACE) -> Record:
@@ -61,9 +71,10 @@ def connected(
         else:
             outcome = Outcome.of(exc)
     finally:
-        if host:
-            # A lost connection was made again, so it is the follower's that is open.
-            (following.host if following else host).channel.close()
+        if following:
+            following.close()
+        elif host:
+            host.channel.close()
     return record_of(entry, stages, outcome, caveats, started, redactor)
 
 

@@ -43,6 +43,7 @@ class Following:
         self.log = LogView(entry.log_path, redactor, patterns)
         self.pause = 0.3 if entry.info["host"] else 0.1
         self.state = State()
+        self.deadline = self.what["deadline"]
         # Of what is in the log already when we attach, nobody knows when it was written.
         self._first = attached
 
@@ -198,8 +199,8 @@ class Following:
         self._check_failed()
         if state.seconds < LOOK_AGAIN:
             self._check_environment(state)
-        if not state.ended and state.seconds > self.what["deadline"]:
-            late = f"no end within {self.what['deadline']:g} s{self.phase()}: {self.log.tail(1)}"
+        if not state.ended and state.seconds > self.deadline:
+            late = f"no end within {self.deadline:g} s{self.phase()}: {self.log.tail(1)}"
             raise NotHeld(late, "C13", status="timeout")
         return state
 
@@ -223,6 +224,11 @@ class Following:
         if left:
             self.caveats.append(f"ended what outlived the program: {left} (C4)")
         results.judge(self.host, self.what, self.state, self.log, evidence)
+
+    def close(self) -> None:
+        """End the connection and give the log's copy back; the program goes on."""
+        self.log.close()
+        self.host.channel.close()
 
     def must_run(self) -> None:
         """Raises NotHeld when the program has ended."""

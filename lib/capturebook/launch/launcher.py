@@ -54,6 +54,7 @@ class Starting:
         self.spec, self.entry, self.where = spec, entry, host
         self.deliveries, self.modes, self.secrets = deliveries, modes, secrets
         self.redactor = redactor
+        self.host: Host | None = None
         self.interpreter = syntax.interpreter_of(spec, deliveries)
         self.stages = Stages(lambda text: on_event(redactor.text(text)))
         self.caveats: list[str] = []
@@ -75,8 +76,10 @@ class Starting:
             outcome = following.failed(exc) if following else Outcome.of(exc)
             self.entry.update(state="not started" if following is None else "ended")
         finally:
-            if hasattr(self, "host"):
-                (following or self).host.channel.close()
+            if following:
+                following.close()
+            elif self.host:
+                self.host.channel.close()
         return record_of(self.entry, self.stages, outcome, self.caveats, self.started, self.redactor)
 
     def _connect(self, evidence: dict) -> None:
@@ -186,11 +189,10 @@ class Starting:
         return self.entry.info["nonce"]
 
     def _start_text(self) -> bytes:
-        r = self.resolved
-        hidden = Redactor(self.spec.secret)
-        hidden.add({**r.env, **self.secrets})
-        values = [value for value in hidden.values if "\n" not in value]
-        return start_text(r.command, r.cwd, {**r.env, **self.secrets}, values, self._nonce)
+        what = self.resolved
+        # What the host's own environment holds under a telling name is known, and hidden, from `environment` on.
+        hidden = [value for value in self.redactor.values if "\n" not in value]
+        return start_text(what.command, what.cwd, {**what.env, **self.secrets}, hidden, self._nonce)
 
     def _candidate_port(self) -> int | None:
         if self.spec.port != "auto":

@@ -1,5 +1,6 @@
 """A program's log as it is read from the host: whole lines, redacted, kept on this machine, and looked at once."""
 
+import fcntl
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -23,10 +24,10 @@ class LogView:
         self.last: list[str] = []
         self.header = ""
         self.show: Callable[[str], None] | None = None
-        self._path, self._redactor = path, redactor
+        self._redactor = redactor
+        self._file = _held(path)
         self._wanted = {name: re.compile(pattern) for name, pattern in wanted.items()}
         self._partial = b""
-        self._path.write_bytes(b"")
 
     def feed(self, chunk: bytes, seconds: float | None) -> None:
         """Take the next part of the log; `seconds` is the program's age, noted for the
@@ -44,8 +45,9 @@ class LogView:
         if not lines:
             return
         texts = [self._redactor.text(line.decode("utf-8", "replace")) for line in lines]
-        with open(self._path, "a", encoding="utf-8") as file:
-            file.writelines(f"{text}\n" for text in texts)
+        if self._file:
+            self._file.writelines(f"{text}\n" for text in texts)
+            self._file.flush()
         if not self.header:
             self.header, *texts = texts
         for text in texts:
@@ -69,3 +71,19 @@ class LogView:
     def tail(self, count: int = 3) -> str:
         """The last lines that are not empty, in one."""
         return " / ".join([line.strip()[:200] for line in self.last if line.strip()][-count:])
+
+    def close(self) -> None:
+        if self._file:
+            self._file.close()
+
+
+def _held(path: Path):
+    """The log's copy on this machine, emptied; None while another follower writes it."""
+    file = open(path, "a", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    file.truncate(0)
+    return file

@@ -26,8 +26,7 @@ def until_ready(following, evidence: dict) -> None:
             except NotHeld as exc:
                 if exc.status != "timeout" or not exc.klass:
                     raise
-                deadline = following.what["deadline"]
-                late = f"not ready within {deadline:g} s: {seen}{following.phase()}"
+                late = f"not ready within {following.deadline:g} s: {seen}{following.phase()}"
                 raise NotHeld(late, "C10", status="timeout") from None
             if state.ended or state.abandoned:
                 said = following.said_class()

@@ -9,7 +9,7 @@ cb_hello() {
     printf 'clock %s\n' "$(date +%s)"
     printf 'home %s\n' "$HOME"
     printf 'systemd %s\n' "$([ -d /run/systemd/system ] && echo yes || echo no)"
-    for cb_tool in setsid sha256sum head tail mkfifo stat env tr base64; do
+    for cb_tool in setsid sha256sum head tail mkfifo stat env tr readlink; do
         command -v "$cb_tool" >/dev/null 2>&1 || printf 'missing %s\n' "$cb_tool"
     done
     command -v bash >/dev/null 2>&1 || printf 'without bash\n'
