@@ -88,8 +88,9 @@ def _gain(gain: dict | None) -> str:
     if not gain:
         return ""
     low, high = gain["ratio_iqr"]
+    ratio = f"{gain['ratio']:.2f} (quartiles {low:.2f} to {high:.2f})"
     return (
-        f"{gain['fixed']} is {gain['ratio']:.2f} times as fast as {gain['baseline']} (quartiles {low:.2f} to {high:.2f}): "
+        f"{gain['fixed']} is {ratio} times as fast as {gain['baseline']}: "
         f"{gain['fixed_us']:.1f} µs a step against {gain['baseline_us']:.1f} µs, medians of replays in turns in one "
         f"process (interquartile ranges {gain['fixed_iqr_us']:.1f} and {gain['baseline_iqr_us']:.1f} µs)"
     )
