@@ -7,7 +7,9 @@ import re
 import pytest
 
 from capturebook import params
-from conftest import REPO
+from capturebook.paths import repository
+
+REPO = repository()
 
 FOLDER = REPO / "notebooks"
 NUMBERED = [

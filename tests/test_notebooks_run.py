@@ -12,8 +12,10 @@ import nbformat
 import pytest
 
 from capturebook.measure.rows import build_rows_of, sweep_points
+from capturebook.paths import repository
 from capturebook.report import run_data, summary
-from conftest import REPO
+
+REPO = repository()
 
 pytestmark = pytest.mark.timeout(580)
 

@@ -4,7 +4,9 @@ import re
 
 from capturebook.attribution.recipes import RECIPES
 from capturebook.params import preset_names
-from conftest import REPO
+from capturebook.paths import repository
+
+REPO = repository()
 
 TEXT = (REPO / "README.md").read_text(encoding="utf-8")
 
