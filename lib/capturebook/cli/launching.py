@@ -4,12 +4,14 @@ from functools import partial
 
 from .. import launch as launching
 from .common import COMPLETE, INCOMPLETE, InputError, emit, say
+from .. import paths
+from ..launch.servers import compare, comparison
 
 
 def add_commands(add) -> None:
     """Register the four; `add(name, function, help)` makes a subcommand's parser."""
     p = add("launch", launch, "start a script or server here or over SSH, each stage proven before the next")
-    p.add_argument("file", metavar="FILE", help="launch file (YAML)")
+    p.add_argument("file", metavar="FILE", help="launch file (YAML), or a comparison of launches: with arms")
     p.add_argument("--host", metavar="H", help="where, as ssh takes it; else this machine")
     p.add_argument("--json", action="store_true", help="the record on stdout")
 
@@ -32,12 +34,23 @@ def launch(args) -> int:
     try:
         spec = launching.load(args.file)
         return _told(args, partial(launching.launch, spec, args.host, on_event=say))
+        if comparison.is_comparison(args.file):
+            return _compare(args)
     except (launching.LaunchFileError, FileNotFoundError) as exc:
         raise InputError(exc) from None
 
 
 def attach(args) -> int:
     show = (lambda line: say(f"  | {line}")) if args.log else None
+def _compare(args) -> int:
+    """Exit status 0 only when every arm got ready, or failed by what its log says; 3 otherwise."""
+    compared = compare.compare(comparison.load_comparison(args.file), args.host, on_event=say)
+    say("", *compare.lines(compared), f"records: {paths.shown(compared.path)}")
+    if args.json:
+        emit(compared.to_json())
+    return COMPLETE if all(one.conclusive for one in compared.tried) else INCOMPLETE
+
+
     return _told(args, partial(launching.attach, args.id, on_event=say, show=show))
 
 
