@@ -3,9 +3,9 @@
 from functools import partial
 
 from .. import launch as launching
-from .common import COMPLETE, INCOMPLETE, InputError, emit, say
 from .. import paths
 from ..launch.servers import compare, comparison
+from .common import COMPLETE, INCOMPLETE, InputError, emit, say
 
 
 def add_commands(add) -> None:
@@ -32,16 +32,14 @@ def add_commands(add) -> None:
 def launch(args) -> int:
     """Exit status 0 only when ready, or for a script when its `result` holds; 3 otherwise."""
     try:
-        spec = launching.load(args.file)
-        return _told(args, partial(launching.launch, spec, args.host, on_event=say))
         if comparison.is_comparison(args.file):
             return _compare(args)
+        spec = launching.load(args.file)
+        return _told(args, partial(launching.launch, spec, args.host, on_event=say))
     except (launching.LaunchFileError, FileNotFoundError) as exc:
         raise InputError(exc) from None
 
 
-def attach(args) -> int:
-    show = (lambda line: say(f"  | {line}")) if args.log else None
 def _compare(args) -> int:
     """Exit status 0 only when every arm got ready, or failed by what its log says; 3 otherwise."""
     compared = compare.compare(comparison.load_comparison(args.file), args.host, on_event=say)
@@ -51,6 +49,8 @@ def _compare(args) -> int:
     return COMPLETE if all(one.conclusive for one in compared.tried) else INCOMPLETE
 
 
+def attach(args) -> int:
+    show = (lambda line: say(f"  | {line}")) if args.log else None
     return _told(args, partial(launching.attach, args.id, on_event=say, show=show))
 
 

@@ -102,7 +102,7 @@ class Comparison(_Strict):
         return self
 
     def specs(self) -> dict[str, LaunchFile]:
-        """Arm -> its launch file. Raises LaunchFileError, one line, for a launch file or a change that cannot be used."""
+        """Arm -> its launch file. Raises LaunchFileError, one line, for a file or a change that cannot be used."""
         spec = load(Path(self.source).parent / self.launch)
         if self.load and spec.adapter is None:
             raise LaunchFileError(f"launch: {self.launch} has no adapter, so no load can be asked; set load: null")
