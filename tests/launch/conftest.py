@@ -1,8 +1,13 @@
 """A scratch checkout to launch from, on this machine and over a real sshd."""
 
+from pathlib import Path
+
 import launch_bench
 import pytest
 from launch_bench import Bench
+
+# As in tests/conftest.py: `from conftest import REPO` finds whichever of the two was imported last.
+REPO = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session")

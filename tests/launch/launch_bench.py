@@ -48,7 +48,7 @@ class Bench:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
-            cwd=self.root / "local",
+            cwd=options.pop("cwd", self.root / "local"),
             text=True,
             **options,
         )

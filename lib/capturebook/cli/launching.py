@@ -1,8 +1,10 @@
 """`capturebook launch`, `launches`, `attach` and `stop`: start something here or over SSH and prove that it runs."""
 
 from functools import partial
+from pathlib import Path
 
 from .. import launch as launching
+from .. import params as parameters
 from .. import paths
 from ..launch.servers import compare, comparison
 from .common import COMPLETE, INCOMPLETE, InputError, emit, say
@@ -50,8 +52,7 @@ def _compare(args) -> int:
 
 
 def attach(args) -> int:
-    show = (lambda line: say(f"  | {line}")) if args.log else None
-    return _told(args, partial(launching.attach, args.id, on_event=say, show=show))
+    return _told(args, partial(launching.attach, args.id, on_event=say, show=_lines if args.log else None))
 
 
 def stop(args) -> int:
@@ -82,6 +83,30 @@ def launches(args) -> int:
     if not rows:
         say("no launches yet")
     return COMPLETE
+
+
+def run_there(args) -> int:
+    """`capturebook run --host`: the chain on another host; the exit status is the chain's own."""
+    if args.run_dir:
+        raise InputError(f"--run-dir: given {args.run_dir!r}; allowed: nothing with --host, a run there is always new")
+    preset = args.preset or ""
+    try:
+        if preset:
+            parameters.validate(parameters.apply_sets(parameters.load_preset(preset), args.set))
+        arguments = [*([preset] if preset else []), *(f"--set={item}" for item in args.set)]
+        arguments += [f"--only={args.only}"] * bool(args.only) + [f"--expect={args.expect}"] * bool(args.expect)
+        name = Path(preset).stem or "run"
+        record = launching.run_there(args.host, name, arguments, args.python, on_event=say, show=_lines)
+    except (ValueError, FileNotFoundError) as exc:
+        raise InputError(exc) from None
+    if record.status != "pass":
+        return INCOMPLETE
+    say(f"run folder: {record.payload['run']}", f"report: {record.payload['run']}/report.html")
+    return record.payload["status"]
+
+
+def _lines(line: str) -> None:
+    say(f"  | {line}")
 
 
 def _told(args, act) -> int:

@@ -12,6 +12,7 @@ from ..chain.folder import RunFolder, fresh
 from ..chain.runner import Chain
 from ..params import apply_sets, load_preset, validate
 from ..probes import servers
+from . import launching
 from .common import COMPLETE, INCOMPLETE, UNEXPECTED, InputError, incomplete, say, where
 from .target import locate
 
@@ -21,6 +22,8 @@ WITHOUT_PROBES = ("00", "05")
 
 def run(args) -> int:
     """From parameters to exit status. Raises InputError before anything is started."""
+    if args.host:
+        return launching.run_there(args)
     facts = provenance.collect()
     try:
         params, why = _parameters(args, facts)

@@ -1,5 +1,6 @@
 """Start a script or a server, here or over SSH, with each stage proven before the next."""
 
+from .checkout import run_there
 from .control import attach, stop
 from .launcher import launch
 from .spec import LaunchFile, LaunchFileError, load, validated
@@ -15,6 +16,7 @@ __all__ = [
     "entries",
     "launch",
     "load",
+    "run_there",
     "stop",
     "sweep",
     "validated",

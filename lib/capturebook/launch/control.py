@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from ..chain.folder import stamp
 from ..records import Record
+from . import checkout
 from .channel import Channel
 from .follow import GRACE, Following
 from .host import Host, Refused
@@ -26,7 +27,8 @@ def attach(name: str, on_event: Callable[[str], None] = print, show: Callable[[s
         if was_ready:
             # Its deadline was for the start; now it has as long again.
             following.deadline += following.poll().seconds
-        return following.run(show)
+        outcome = following.run(show)
+        return checkout.fetch(following, outcome) if "run" in entry.info else outcome
 
     return connected(entry, follow, on_event, stop_on_failure=not was_ready)
 

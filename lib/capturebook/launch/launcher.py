@@ -27,12 +27,20 @@ PORTS = range(20000, 30000)
 """For port: auto. Below the range that Linux gives to outgoing connections."""
 
 
-def launch(spec: LaunchFile, host: str | None = None, on_event: Callable[[str], None] = print) -> Record:
+def launch(
+    spec: LaunchFile,
+    host: str | None = None,
+    on_event: Callable[[str], None] = print,
+    show: Callable[[str], None] | None = None,
+    after: Callable[[Following, Outcome], Outcome] | None = None,
+    **facts,
+) -> Record:
     """Start what a launch file says, on `host` (as ssh takes it; None: here), and follow it until it is ready (a
     server) or has ended (a script). The program survives this process; `attach` and `stop` find it by its id.
 
-    Returns the record, appended to outputs/launches/ID/records.jsonl. Raises LaunchFileError for bad input, before
-    anything is started.
+    `show` gets the program's lines, redacted; `after` is called while the host is still connected, once the launch
+    passed; `facts` are kept in launch.json. Returns the record, appended to outputs/launches/ID/records.jsonl.
+    Raises LaunchFileError for bad input, before anything is started.
     """
     if host is not None and (not host or host.startswith("-") or any(c.isspace() or ord(c) < 32 for c in host)):
         raise LaunchFileError(f"host: given {host!r}; allowed: what ssh takes as a destination")
@@ -42,9 +50,9 @@ def launch(spec: LaunchFile, host: str | None = None, on_event: Callable[[str], 
     secrets = spec.secrets()
     redactor = Redactor(spec.secret)
     redactor.add({**spec.env, **secrets})
-    entry = Entry.create(spec.name, host, redactor.clean({**spec.model_dump(), "env": redactor.env(spec.env)}))
+    entry = Entry.create(spec.name, host, redactor.clean({**spec.model_dump(), "env": redactor.env(spec.env)}), facts)
     starting = Starting(spec, entry, host, deliveries, modes, secrets, redactor, on_event)
-    return starting.run()
+    return starting.run(show, after)
 
 
 class Starting:
@@ -60,7 +68,7 @@ class Starting:
         self.caveats: list[str] = []
         self.started = stamp()
 
-    def run(self) -> Record:
+    def run(self, show, after) -> Record:
         self.stages.say(f"launch {self.entry.id}")
         following = None
         try:
@@ -71,7 +79,8 @@ class Starting:
                 with self.stages.stage(name, lost="C6" if name in ("folder", "deliver") else "C5") as evidence:
                     getattr(self, f"_{name}")(evidence)
             following = Following(self.entry, self.host, self.stages, self.redactor, self.caveats)
-            outcome = following.run()
+            outcome = following.run(show)
+            outcome = after(following, outcome) if after else outcome
         except NotHeld as exc:
             outcome = following.failed(exc) if following else Outcome.of(exc)
             self.entry.update(state="not started" if following is None else "ended")

@@ -26,7 +26,7 @@ class Entry:
         self.info = info
 
     @classmethod
-    def create(cls, name: str, host: str | None, values: dict) -> "Entry":
+    def create(cls, name: str, host: str | None, values: dict, facts: dict) -> "Entry":
         """A new launch, under a name of its own; stored before anything is started anywhere."""
         nonce = secrets.token_hex(8)
         slug = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "launch"
@@ -43,6 +43,7 @@ class Entry:
             "state": "preparing",
             "file": values,
             "resolved": None,
+            **facts,
         }
         entry = cls(path, info)
         entry.save()
