@@ -55,9 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
     p = add("probe", probe.probe, "probe one step: controls, the question's arms, a verdict")
     p.add_argument("target", metavar="TARGET", help="pkg.mod:build or file.py:build")
-    p.add_argument("--option", action="append", default=[], metavar="NAME=JSON", help="a keyword for build")
-    p.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="set before the process starts")
-    p.add_argument("--preload", action="append", default=[], metavar="MODULE", help="imported before the target")
+    _about_step(p)
     p.add_argument("--question", default="", metavar="FACTOR=VALUE,...", help="the arm asked about")
     p.add_argument("--deadline", type=float, default=60.0, metavar="S", help="seconds a process may take")
     p.add_argument("--smallest", action="store_true", help="probe also which factors the failure needs, all together")
@@ -76,6 +74,8 @@ def parser() -> argparse.ArgumentParser:
     p = add("build", build.build, "cross-compile the kernels for GPUs that need not be here")
     p.add_argument("target", nargs="?", metavar="TARGET", help="pkg.mod:build or file.py:build; else the built-in ones")
     _about_step(p)
+    p.add_argument("target", nargs="?", metavar="TARGET", help="pkg.mod:build or file.py:build; else the built-in ones")
+    _about_step(p)
     p.add_argument("--targets", default="", metavar="NN,NN", help="e.g. sm_90,sm_120; else the parameters' default")
     p.add_argument("--all", action="store_true", help="every autotune configuration, not only pinned and first")
     p.add_argument("--deadline", type=float, default=180.0, metavar="S", help="seconds a compilation may take")
@@ -90,3 +90,9 @@ def parser() -> argparse.ArgumentParser:
     p = add("doctor", look.doctor, "say which preset suits this machine, and what it cannot run")
     p.add_argument("--json", action="store_true", help="on stdout")
     return top
+
+
+def _about_step(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--option", action="append", default=[], metavar="NAME=JSON", help="a keyword for build")
+    p.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="set before the process starts")
+    p.add_argument("--preload", action="append", default=[], metavar="MODULE", help="imported before the target")

@@ -1,30 +1,53 @@
 """`capturebook build`: kernels cross-compiled for targets that this machine need not have."""
 
+from pathlib import Path
+
 from .. import paths
 from ..chain import plan
 from ..chain.folder import RunFolder, fresh
 from ..params import validate
 from .common import COMPLETE, INCOMPLETE, InputError, emit, say, where
+from .probe import pairs
+from .target import locate
 
 COLUMNS = ("target", "kernel", "config", "pinned", "registers", "spills", "shared", "shared_limit", "occupancy", "fits")
 
 
 def build(args) -> int:
-    """Rows of the build check. Exit 3 when a compilation did not run to an end; a refused one is a row."""
+    """Rows of the build check. Exit 3 when a compilation did not run to an end; a refused one is a row.
+
+    Without a target the built-in kernels; else those that one call of the step launches.
+    """
     from ..measure.build import BuildError, build_rows
+    from ..measure.crosscompile import SPARSE_MLA
     from ..measure.limits import parse_targets
     from ..probes import ProbePool
 
     try:
         targets = parse_targets(args.targets) if args.targets else validate({}).targets
-        params = validate({"preset": "build", "targets": targets, "all_configs": args.all, "deadline": args.deadline})
+        given = {"preset": "build", "targets": targets, "all_configs": args.all, "deadline": args.deadline}
+        given |= {"preload": args.preload, **pairs(args)}
+        if args.target:
+            given["subject"] = locate(args.target, Path.cwd())
+        elif args.option:
+            raise InputError(f"--option: given {args.option[0]!r}; allowed: with a TARGET, whose build takes it")
+        params = validate(given)
         hypothesis, question, _ = plan.ask(params)
         run = RunFolder.create(fresh("build"), params, hypothesis, question)
     except (ValueError, FileNotFoundError) as exc:
         raise InputError(exc) from None
     try:
         with ProbePool(run, on_event=say) as pool:
-            result = build_rows(pool, params.targets, params.all_configs, deadline=params.deadline)
+            result = build_rows(
+                pool,
+                params.targets,
+                params.all_configs,
+                examples=params.subject if args.target else SPARSE_MLA,
+                step=params.options if args.target else None,
+                deadline=params.deadline,
+                env=params.env,
+                preload=tuple(params.preload),
+            )
     except BuildError as exc:
         say(f"capturebook build: {exc}", f"logs: {where(run)}/logs")
         return INCOMPLETE
@@ -34,6 +57,7 @@ def build(args) -> int:
         emit(result.rows)
     else:
         say(*table(result.rows))
+    say(*(f"not seen: {line}" for line in result.unseen))
     say(f"{len(result.rows)} compiled, {len(result.failed)} of them refused; {result.left} configurations left out")
     say(f"records: {paths.shown(run.records_path)}")
     return INCOMPLETE if any(row["status"] in ("not_run", "timeout") for row in result.rows) else COMPLETE

@@ -49,12 +49,19 @@ def _parameters(args):
             "hypothesis": HYPOTHESIS,
             "subject": locate(args.target, Path.cwd()),
             "question": args.question,
-            "options": dict(_pair("--option", text, json.loads) for text in args.option),
-            "env": dict(_pair("--env", text, str) for text in args.env),
             "preload": args.preload,
+            **pairs(args),
             "deadline": args.deadline,
         }
     )
+
+
+def pairs(args) -> dict:
+    """The parameters `options` and `env` from --option and --env. Raises InputError."""
+    return {
+        "options": dict(_pair("--option", text, json.loads) for text in args.option),
+        "env": dict(_pair("--env", text, str) for text in args.env),
+    }
 
 
 def _pair(flag: str, text: str, read) -> tuple:

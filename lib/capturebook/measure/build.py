@@ -16,10 +16,14 @@ class BuildError(RuntimeError):
 
 @dataclass(frozen=True)
 class BuildResult:
-    """`rows`: one dict a compilation, by kernel, configuration and target. `left`: how many were left out."""
+    """`rows`: one dict a compilation, by kernel, configuration and target. `left`: how many were left out.
+
+    `unseen`: kernels and operators that a call of a step did not show, a line each.
+    """
 
     rows: list[dict]
     left: int
+    unseen: list[str]
 
     @property
     def failed(self) -> list[dict]:
@@ -33,16 +37,23 @@ def build_rows(
     examples: str = SPARSE_MLA,
     cache: str | None = None,
     deadline: float = 180.0,
+    step: dict | None = None,
+    env: dict[str, str] | None = None,
+    preload: tuple[str, ...] = (),
 ) -> BuildResult:
     """Cross-compile every kernel of `examples` for `targets`, each compilation in a process of the pool.
 
     all_configs: every autotune configuration; else the pinned one and the first, the others counted in `left`.
     cache: a folder, "" for none, None for the user's cache folder. Rows are those of `rows.row_of`.
+    step: `examples` names a step's build function, which is called with these keywords; its kernels are those that one
+    call launches. env, preload: of each process.
     Raises BuildError, and ValueError for an unknown target.
     """
     chosen = parse_targets(targets)
     folder = str(build_cache.default_folder()) if cache is None else cache
-    listing = pool.run([_probe("plan", examples, {}, {"targets": chosen}, "kernels to build", deadline)])[0]
+    more = {} if step is None else {"step": step}
+    process = {"deadline": deadline, "env": env or {}, "preload": preload}
+    listing = pool.run([_probe("plan", examples, {}, {"targets": chosen, **more}, "kernels to build", process)])[0]
     if listing.status != "pass":
         raise BuildError(f"build: the kernels of {examples!r} could not be listed: {why(listing)}")
     entries = listing.payload["compilations"]
@@ -52,21 +63,22 @@ def build_rows(
             "run",
             examples,
             entry,
-            {"cache": folder},
+            {"cache": folder, **more},
             f"{entry['kernel']} {entry['config']} {entry['target']}",
-            deadline,
+            process,
         )
         for entry in wanted
     ]
-    return BuildResult([row_of(record) for record in pool.run(probes)], len(entries) - len(wanted))
+    rows = [row_of(record) for record in pool.run(probes)]
+    return BuildResult(rows, len(entries) - len(wanted), listing.payload["unseen"])
 
 
-def _probe(job: str, examples: str, options: dict, args: dict, label: str, deadline: float) -> Probe:
+def _probe(job: str, examples: str, options: dict, args: dict, label: str, process: dict) -> Probe:
     return Probe(
         kind="build",
         subject=Subject(target=examples, options=options),
         job=f"capturebook.measure.crosscompile:{job}",
         args=args,
         label=label,
-        deadline=deadline,
+        **process,
     )

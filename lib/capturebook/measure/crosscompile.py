@@ -12,49 +12,68 @@ from .occupancy import occupancy
 from .specialise import Specialisation, config_text, specialise
 
 SPARSE_MLA = "capturebook.kernels.sparse_mla.examples:examples"
-"""Where the built-in kernels' example calls come from; a user's own is `file.py:function`, returning the same."""
+"""Where the built-in kernels' example calls come from. Those of a user's step are recorded from a call of it."""
 
 
 def plan(ctx) -> dict:
-    """Job: what the subject's examples hold for args["targets"], as {"compilations": [...]}.
+    """Job: what the subject's examples hold for args["targets"], as {"compilations": [...], "unseen": [...]}.
 
     An entry is what `run` takes as its subject's options; `default` marks the first configuration of a kernel, the one
-    that Triton tries first.
+    that Triton tries first. `unseen`: what a call of a step did not show, a line each.
     """
-    found = []
+    ctx.stage("build")
+    found, unseen = [], []
     for sm in ctx.args["targets"]:
         seen = set()
-        for index, example in enumerate(load_examples(ctx.probe.subject.target, sm)):
+        examples, missed = examples_for(ctx, sm)
+        unseen += missed
+        for index, example in enumerate(examples):
             found.append({**entry_of(example, sm), "index": index, "default": example.name not in seen})
             seen.add(example.name)
-    return {"status": "pass", "payload": {"compilations": found}}
+    unseen = list(dict.fromkeys(unseen))
+    if not found:
+        reason = "; ".join(["no Triton kernel was launched by the call", *unseen])
+        return {"status": "fail", "reason": reason, "payload": {"unseen": unseen}}
+    return {"status": "pass", "payload": {"compilations": found, "unseen": unseen}}
 
 
 def run(ctx) -> dict:
     """Job: compile one entry of `plan` (the subject's options) and return the figures as payload.
 
     The entry is in the record's subject, so a record says what was compiled even if the compiler aborts. `pass` means
-    that it compiled; whether a GPU can hold it is the payload's `fits`. args: cache, a folder or "" for none.
+    that it compiled; whether a GPU can hold it is the payload's `fits`. args: cache, a folder or "" for none; for a
+    step `step`, the keywords of its build.
     """
     ctx.stage("build")
     entry = ctx.probe.subject.options
     ctx.fields["payload"] = dict(entry)
     sm = parse_target(entry["target"])
-    example = load_examples(ctx.probe.subject.target, sm)[entry["index"]]
-    now = entry_of(example, sm)
-    if not now.items() <= entry.items():
+    examples, _ = examples_for(ctx, sm)
+    example = examples[entry["index"]] if entry["index"] < len(examples) else None
+    now = entry_of(example, sm) if example else None
+    if not now or not now.items() <= entry.items():
         raise RuntimeError(f"example {entry['index']} is no longer what was planned: now {now}")
     return {"status": "pass", "payload": {**entry, **cached_row(example, sm, ctx.args["cache"])}}
 
 
-def load_examples(where: str, sm: int) -> list[Any]:
-    """The examples that the function `where` (pkg.mod:function or file.py:function) returns for a target.
+def examples_for(ctx, sm: int) -> tuple[list[Any], list[str]]:
+    """The subject's examples for a target, and what was not seen.
 
-    Each has what kernels.sparse_mla.examples.Example has: name, kernel, config, args, pinned.
+    A step's (args["step"] holds its build's keywords) are recorded from a call; else the subject is a function of the
+    target that returns them. Each has what kernels.sparse_mla.examples.Example has: name, kernel, config, args, pinned.
     """
     from ..subjects.loader import load
+    from .launches import RecordingError, record_step
 
-    return list(load(where)(sm))
+    target = ctx.probe.subject.target
+    if "step" not in ctx.args:
+        return list(load(target)(sm)), []
+    try:
+        recording = record_step(target, ctx.args["step"], sm)
+    except RecordingError as error:
+        ctx.fields["reason"] = str(error)
+        raise
+    return recording.examples, recording.unseen
 
 
 def entry_of(example: Any, sm: int) -> dict:

@@ -58,9 +58,12 @@ def specialise(kernel: Any, args: dict[str, Any], config: Any, sm: int) -> Speci
 
     `kernel` may be wrapped in triton.autotune and triton.heuristics. The binder reads dtypes, values (equal to 1,
     divisible by 16) and pointer alignment from the arguments, so these must be like those of a real call; tensors
-    may live on any device, "meta" included (whose pointer counts as aligned).
+    may live on any device, "meta" included (whose pointer counts as aligned). A configuration's pre_hook is called with
+    the arguments, as before a launch: it may set the block shape of a tensor descriptor.
     """
     keywords = {**args, **(config.all_kwargs() if config else {})}
+    if config and config.pre_hook:
+        config.pre_hook(keywords)
     while not hasattr(kernel, "create_binder"):
         if hasattr(kernel, "values"):  # triton.heuristics
             for name, heuristic in kernel.values.items():
