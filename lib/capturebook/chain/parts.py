@@ -1,22 +1,26 @@
 """What each notebook runs: its part of the plan as probes, taken through the session so that nothing is run twice."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .. import doctor
 from ..attribution import load_hypothesis
 from ..attribution.plan import arm_probe, subject
-from ..records import Arm, Record
+from ..records import SUBJECT_FACTORS, Arm, Record
 
 BUILT_IN = "capturebook.subjects.sparse_mla:"
 
 
 @dataclass(frozen=True)
 class Builds:
-    """Build rows (see measure.rows), how many configurations were left out, and why there are no rows, or ""."""
+    """Build rows (see measure.rows), how many configurations were left out, and why there are no rows, or "".
+
+    `unseen`: kernels and operators that the recorded call did not show, a line each.
+    """
 
     rows: list[dict]
     left: int
     reason: str = ""
+    unseen: list[str] = field(default_factory=list)
 
 
 def asked(session) -> Arm:
@@ -51,29 +55,48 @@ def chosen(records: list[Record], **factors) -> list[Record]:
 def builds(session) -> Builds:
     """Every kernel of the subject cross-compiled for the run's targets.
 
-    A subject of the user's own is checked by the examples that its module's function `examples` returns; without one
-    there are no rows, and the reason says so.
+    Of a user's own step those that one call launches, recorded and not made; where that cannot be, there are no rows,
+    and the reason says so.
     """
     from ..measure.build import BuildError, build_rows
     from ..measure.crosscompile import SPARSE_MLA
 
     params = session.params
-    own = not params.subject.startswith(BUILT_IN)
-    examples = f"{params.subject.rpartition(':')[0]}:examples" if own else SPARSE_MLA
+    own = not built_in(session)
     try:
-        result = build_rows(session.pool(), params.targets, params.all_configs, examples, deadline=3 * params.deadline)
+        result = build_rows(
+            session.pool(),
+            params.targets,
+            params.all_configs,
+            examples=params.subject if own else SPARSE_MLA,
+            step=own_options(session) if own else None,
+            deadline=3 * params.deadline,
+            env=params.env,
+            preload=tuple(params.preload),
+        )
     except BuildError as exc:
         if not own:
             raise
         return Builds([], 0, str(exc))
-    return Builds(result.rows, result.left)
+    return Builds(result.rows, result.left, unseen=result.unseen)
+
+
+def built_in(session) -> bool:
+    """Whether the run is about the built-in decode step, whose kernels have examples and a sweep of their own."""
+    return session.params.subject.startswith(BUILT_IN)
+
+
+def own_options(session) -> dict:
+    """Keywords for the build of a user's own step: the options, and the factors that the question sets."""
+    factors = {name: getattr(asked(session), name) for name in SUBJECT_FACTORS}
+    return {**session.params.options, **{name: value for name, value in factors.items() if value is not None}}
 
 
 def interpreted(session) -> list[Record]:
     """On a machine without a GPU, the built-in kernels under Triton's interpreter; elsewhere nothing."""
     from ..measure.interpret import plan_interpret
 
-    if not without_gpu(session) or not session.params.subject.startswith(BUILT_IN):
+    if not without_gpu(session) or not built_in(session):
         return []
     return session.outcomes(plan_interpret(session.params.kernels, session.params.seed))
 
@@ -81,15 +104,23 @@ def interpreted(session) -> list[Record]:
 def sweep(session) -> list[Record]:
     """The records of the throughput sweep, and before them those of the floors if the parameters give no rates.
 
-    The sweep times the built-in kernels; for a subject of the user's own there is none.
+    Of the built-in subject the kernels are timed; of a user's own the step, its twin and, where the question compiles,
+    the step compiled. What build takes is read by a probe; where that fails, one point is left and fails alike.
     """
     from ..measure.floors import plan_floors
+    from ..measure.own_sweep import plan_describe, plan_own_sweep
     from ..measure.sweep import plan_sweep, rates
 
-    if not session.params.subject.startswith(BUILT_IN):
-        return []
-    measured = session.outcomes(plan_floors(session.params))
-    return session.outcomes(plan_sweep(session.params, rates(session.params, measured)))
+    params = session.params
+    found = rates(params, session.outcomes(plan_floors(params)))
+    if built_in(session):
+        return session.outcomes(plan_sweep(params, found))
+    (described,) = session.outcomes([plan_describe(params)])
+    mode = asked(session).compile
+    if mode == "none":
+        mode = "default" if session.question.follow_compiled else ""
+    takes = described.payload.get("takes", [])
+    return session.outcomes(plan_own_sweep(params, own_options(session), takes, mode, found))
 
 
 def compiled_for_cpu(session) -> list[Record]:
@@ -105,7 +136,7 @@ def compiled_for_cpu(session) -> list[Record]:
         return []
     plain = Arm(compile="default", capture="none", warmup="warm1")
     wanted = [plain.changed(variant="twin")]
-    if session.params.subject.startswith(BUILT_IN):
+    if built_in(session):
         wanted = [arm.changed(batch=2, context=512) for arm in (plain, *wanted, plain.changed(graph_break="between"))]
     about = subject(session.params.model_dump())
     probes = [

@@ -24,16 +24,20 @@ def sweep_points(records: list[Record]) -> list[dict]:
 
     All have variant, kernel, tuning, batch, context, heads, status, reason and us (samples, [] if not timed). A timed
     one also has the payload's bytes, flops, floor_us, floor_bound, floor_source and `sweep.speed`'s median_us, p10_us,
-    p90_us, gbps, tflops, share and tokens_per_second.
+    p90_us, gbps, tflops, share and tokens_per_second. A variant that the payload's `left` names is skipped, with that
+    reason.
     """
     last = {record.probe: record for record in records if record.kind == "sweep"}
     points = []
     for record in last.values():
         asked = _asked(record)
-        shared = {name: value for name, value in {**asked, **record.payload}.items() if name != "variants"}
-        timed = record.payload.get("variants", {})
+        apart = ("variants", "left", "build")
+        shared = {name: value for name, value in {**asked, **record.payload}.items() if name not in apart}
+        timed, left = record.payload.get("variants", {}), record.payload.get("left", {})
         for name, variant in asked.get("variants", {}).items():
             end = {"status": record.status, "reason": why(record), "us": record.samples.get(name, [])}
+            if record.status == "pass" and name in left:
+                end |= {"status": "skipped", "reason": left[name]}
             points.append({"variant": name, **variant, **shared, **end, **timed.get(name, {})})
     return points
 

@@ -201,13 +201,16 @@ def common(a: dict, size: Size, inputs: list | None) -> dict:
 
 
 def speed(samples: list[float], payload: dict) -> dict:
-    """Median and spread in us, GB/s and TFLOP/s by the cost model, share of the floor (1 is the floor), tok/s."""
+    """Median and spread in us, GB/s and TFLOP/s by the cost model, share of the floor (1 is the floor), tok/s.
+
+    TFLOP/s is None where the payload's flops are: what a user's own step computes is not known.
+    """
     middle = timing.spread(samples)
     us = middle["median_us"]
     return {
         **middle,
         "gbps": rate(payload["bytes"], us) * 1e3,
-        "tflops": rate(payload["flops"], us),
+        "tflops": rate(payload["flops"], us) if payload["flops"] is not None else None,
         "share": payload["floor_us"] / us if payload["floor_us"] else None,
         "tokens_per_second": payload["batch"] / us * 1e6,
     }

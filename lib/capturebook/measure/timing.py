@@ -73,6 +73,33 @@ def interleave(things: dict, rounds: int, time_one: Callable[..., float]) -> dic
     return samples
 
 
+def time_single(
+    variants: dict[str, list[Callable[[], object]]], before: dict[str, Callable[[], None]], rounds: int = 15
+) -> dict[str, list[float]]:
+    """Samples in us of single calls, each a graph of its own, variants interleaved: for host work between the calls.
+
+    `before[name]` runs before each capture and replay; after it, memory larger than the cache is written, so that a
+    call finds nothing of its own there. Neither is timed; the gap until a graph's first node starts is.
+    """
+    import torch
+
+    graphs: dict[str, list] = {name: [] for name in variants}
+    for name, calls in variants.items():
+        for call in calls:
+            before[name]()
+            graphs[name].append(capture([call]))
+    sweeper = torch.empty(3 * l2_bytes(), dtype=torch.uint8, device="cuda")
+    samples: dict[str, list[float]] = {name: [] for name in variants}
+    for turn in range(-len(next(iter(graphs.values()))), rounds):  # one round of each graph to warm up
+        for name in rotated(list(graphs), turn):
+            before[name]()
+            sweeper.fill_(turn % 2)
+            us = _replay_ms(graphs[name][turn % len(graphs[name])]) * 1e3
+            if turn >= 0:
+                samples[name].append(us)
+    return samples
+
+
 def rotated(names: list[str], turn: int) -> list[str]:
     """`names` with another one in front each turn."""
     first = turn % len(names)

@@ -48,7 +48,7 @@ def predictions(hypothesis: dict) -> Conclusion:
     return "pass", f"{len(telling)} of {arms} arms tell the rivals apart: {words.listed(telling)}."
 
 
-def builds(rows: list[dict], left: int, reason: str = "") -> Conclusion:
+def builds(rows: list[dict], left: int, reason: str = "", unseen: list[str] | None = None) -> Conclusion:
     """What the build check showed; a compiler that failed is a finding, one that never ran is not."""
     if reason:
         return "skipped", f"No build was checked: {reason}."
@@ -64,6 +64,8 @@ def builds(rows: list[dict], left: int, reason: str = "") -> Conclusion:
         said.append(f"Did not compile: {words.listed(broken)}.")
     if left:
         said.append(f"{left} other builds were left out (all_configs is off).")
+    if unseen:
+        said.append(f"Not seen in the recorded call: {'; '.join(unseen)}.")
     return "pass", " ".join(said)
 
 
@@ -115,7 +117,7 @@ def _breaks(r: Record) -> str:
 def sweep(points: list[dict]) -> Conclusion:
     """How many points were timed, and the best throughput with its share of the floor."""
     if not points:
-        return "skipped", "No sweep was planned: it times the built-in kernels."
+        return "skipped", "No sweep was planned."
     lost = [p for p in points if p["status"] in ("not_run", "timeout")]
     timed = [p for p in points if p["us"]]
     why = "; ".join(dict.fromkeys(p["reason"] for p in points if p["reason"]))
@@ -126,7 +128,7 @@ def sweep(points: list[dict]) -> Conclusion:
         return "skipped" if skipped else "fail", f"None of {len(points)} sweep points was timed: {why}."
     best = max(timed, key=lambda p: p["tokens_per_second"])
     share = f", {best['share']:.0%} of the floor" if best.get("share") else ""
-    where = f"{best['variant']} at batch {best['batch']}, context {best['context']}{share}"
+    where = f"{best['variant']} at {words.point(best)}{share}"
     return "pass", (
         f"{len(timed)} of {words.counted(len(points), 'sweep point')} timed. Most tokens a second: "
         f"{best['tokens_per_second']:,.0f} by {where}."

@@ -5,6 +5,9 @@ from statistics import median
 from . import draw, words
 from .block import Block, paragraph, table
 
+METHOD = "One attention call inside a captured graph, on inputs that are not in the cache"
+WORK = "the bytes and FLOPs of the call"
+
 
 def sweep_table(points: list[dict]) -> Block:
     """Every point of the sweep (see measure.rows.sweep_points), those that were not timed with their reason."""
@@ -34,21 +37,32 @@ def sweep(points: list[dict]) -> Block:
     if not timed:
         reasons = dict.fromkeys(p["reason"] for p in points if p["reason"])
         return paragraph(f"No speed was measured: {'; '.join(reasons) or 'no sweep point was planned'}.")
-    contexts = sorted({p["context"] for p in timed})
+    contexts = sorted({p["context"] for p in timed}, key=lambda context: context or 0)
     variants = list(dict.fromkeys(p["variant"] for p in timed))
     best = max(timed, key=lambda p: p["tokens_per_second"])
     alt = (
-        f"Time over batch for {', '.join(variants)}, one panel for each context ({', '.join(map(str, contexts))}). "
-        f"Most tokens a second: {best['tokens_per_second']:,.0f} with {best['variant']}, batch {best['batch']}, "
-        f"context {best['context']}."
+        f"Time over batch for {', '.join(variants)}{_panels(contexts)}. "
+        f"Most tokens a second: {best['tokens_per_second']:,.0f} with {best['variant']}, {words.point(best)}."
     )
     sources = words.listed(list(dict.fromkeys(p["floor_source"] for p in timed if p.get("floor_source"))) or ["none"])
     caption = (
-        "One attention call inside a captured graph, on inputs that are not in the cache: median of all samples; bars "
-        "span the fastest and slowest. Dotted: the floor, the bytes and FLOPs of the call over what the GPU reaches "
-        f"(rates: {sources}). tok/s means {timed[0].get('tokens_per_second_means', 'batch over time')}."
+        f"{_said(timed, 'method', METHOD)}: median of all samples; bars span the fastest and slowest. Dotted: the "
+        f"floor, {_said(timed, 'work', WORK)}, at what the GPU reaches (rates: {sources}). "
+        f"tok/s means {_said(timed, 'tokens_per_second_means', 'batch over time')}."
     )
+    missed = list(dict.fromkeys(line for p in timed for line in p.get("left_out", [])))
+    if missed:
+        caption += f" Left out: {words.listed(missed)}."
     return draw.figure(_draw(timed, contexts, variants), alt, caption, sweep_table(points))
+
+
+def _panels(contexts: list) -> str:
+    return "" if contexts == [None] else f", one panel for each context ({', '.join(map(str, contexts))})"
+
+
+def _said(points: list[dict], name: str, otherwise: str) -> str:
+    """What the points say of themselves; runs made before they said it had the built-in kernels alone."""
+    return "; ".join(dict.fromkeys(p.get(name, otherwise) for p in points))
 
 
 def _draw(points: list[dict], contexts: list[int], variants: list[str]):
@@ -61,7 +75,8 @@ def _draw(points: list[dict], contexts: list[int], variants: list[str]):
             for variant, style in zip(variants, draw.SERIES * len(variants)):
                 _draw_series(axes, [p for p in here if p["variant"] == variant], variant, style)
             _draw_floor(axes, here)
-            axes.set(xscale="log", yscale="log", title=f"context {context:,}", xlabel="batch (rows)")
+            title = f"context {context:,}" if context else ""
+            axes.set(xscale="log", yscale="log", title=title, xlabel="batch (rows)")
             batches = sorted({p["batch"] for p in points})
             axes.set_xticks(batches, [str(b) for b in batches])
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")

@@ -98,3 +98,8 @@ def listed(items: list[str]) -> str:
 def counted(number: int, one: str, many: str = "") -> str:
     """`1 step`, `3 steps`."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def point(p: dict) -> str:
+    """Where a sweep point lies: `batch 8, context 2048`; a step of one's own may have no context."""
+    return f"batch {p['batch']}" + (f", context {p['context']}" if p["context"] else "")

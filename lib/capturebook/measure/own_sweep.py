@@ -1,0 +1,212 @@
+"""The throughput sweep of a user's own step: the step, its twin and the step compiled, checked and timed side by side.
+
+What a step computes is not known here, so its floor is made of bytes alone.
+"""
+
+import contextlib
+import inspect
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ..probes import Probe
+from ..records import SUBJECT_FACTORS, Subject
+from . import own_inputs, timing
+from .floors import bound, floor_us
+from .gpu_processes import foreign_processes, refusal
+from .own_step import Side, Variant, build, root_of, verify
+from .sweep import speed
+
+WORK = "each byte of inputs, outputs and state moved once; a step that reads only a part of them moves less"
+"""What the floor of a step stands for."""
+
+MANY = "One call inside a captured graph of many, on distinct inputs; what the step holds itself may stay in the cache"
+SINGLE = (
+    "One call a replay, because the step has state or host work between calls: state restored, advance() called and "
+    "the cache overwritten before each, none of it timed"
+)
+
+
+def describe(ctx) -> dict:
+    """Job: which factors the subject's build takes, as {"takes": [...]}. Needs no GPU."""
+    from ..subjects.loader import load
+
+    ctx.stage("build")
+    parameters = inspect.signature(load(ctx.probe.subject.target)).parameters.values()
+    every = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    names = {p.name for p in parameters}
+    return {"status": "pass", "payload": {"takes": [name for name in SUBJECT_FACTORS if every or name in names]}}
+
+
+def plan_describe(params: Any) -> Probe:
+    """The probe that reads what the subject's build takes."""
+    return Probe(
+        kind="build",
+        subject=Subject(target=params.subject),
+        job="capturebook.measure.own_sweep:describe",
+        env=params.env,
+        preload=tuple(params.preload),
+        deadline=params.deadline,
+        label="which factors build takes",
+    )
+
+
+def plan_own_sweep(params: Any, options: dict, takes: list[str], compiled: str, rates: dict) -> list[Probe]:
+    """One probe for each batch, and each context, as far as the step's build takes them; each holds the GPU alone.
+
+    options: keywords for build. takes: see `describe`. compiled: the torch.compile mode of a third variant, or "".
+    rates: see `sweep.rates`.
+    """
+    variants = {"step": {"kernel": "step", "tuning": "live"}, "twin": {"kernel": "twin", "tuning": "none"}}
+    if compiled:
+        variants[f"step, compile={compiled}"] = {"kernel": "step", "tuning": "live", "compile": compiled}
+    points = [
+        {"batch": batch, "context": context}
+        for context in (params.contexts if "context" in takes else [None])
+        for batch in (params.batches if "batch" in takes else [None])
+    ]
+    return [
+        Probe(
+            kind="sweep",
+            subject=Subject(
+                target=params.subject,
+                options={
+                    "variants": variants,
+                    "batch": point["batch"] or 1,
+                    "context": point["context"],
+                    "build": {**options, **{name: value for name, value in point.items() if value}},
+                },
+            ),
+            job="capturebook.measure.own_sweep:run",
+            args={"samples": params.samples, "memory_gib": params.memory_gib, "rates": rates},
+            seed=params.seed,
+            env=params.env,
+            preload=tuple(params.preload),
+            exclusive=True,
+            deadline=max(params.deadline, 120.0),
+            label=f"sweep {', '.join(f'{name} {value}' for name, value in point.items() if value) or 'of one size'}",
+        )
+        for point in points
+    ]
+
+
+def run(ctx) -> dict:
+    """Job: check every variant against the step's reference, then time all that can be captured, interleaved.
+
+    `wrong` if one variant is: then none has a time. `skipped` if the step cannot be captured (with its root), drives
+    itself, or does not fit into memory; `not_run` beside another process on the GPU. Another variant that cannot be
+    compiled or captured is left out, and the payload's `left` says why.
+    """
+    ctx.stage("build")
+    found = foreign_processes()
+    if found:
+        return refusal(found)
+    with contextlib.ExitStack() as stack:
+        step = build(ctx.probe.subject.target, ctx.probe.subject.options["build"])
+        if step.close:
+            stack.callback(step.close)
+        if step.drive:
+            return {"status": "skipped", "reason": "the step drives itself: only it knows what one call is"}
+        return _Point(ctx, step).measure()
+
+
+@dataclass
+class _Point:
+    """One batch and context of a built step."""
+
+    ctx: Any
+    step: Any
+
+    def measure(self) -> dict:
+        ctx, asked = self.ctx, self.ctx.probe.subject.options
+        side = Side(self.step)
+        payload = {"batch": asked["batch"], "context": asked["context"], "left": {}}
+        inputs = own_inputs.draw(self.step, ctx.seed, side.alone, ctx.args["memory_gib"])
+        if inputs.problem:
+            return {"status": "skipped", "reason": inputs.problem, "payload": payload}
+        payload |= {"sets": len(inputs.sets), "left_out": inputs.left_out, "flops": None, "work": WORK}
+        payload |= {"method": SINGLE if side.alone else MANY, "tokens_per_second_means": _tokens(asked["build"])}
+        variants = self._variants(side, payload["left"])
+        ctx.stage("verify")
+        checks = verify(variants, self.step, inputs.sets, ctx, payload["left"])
+        if not checks:
+            reason = "nothing of the step can be compared (no output, no state, no check), so it has no time"
+            return {"status": "skipped", "reason": reason, "payload": payload}
+        payload["bytes"] = own_inputs.traffic(side, inputs.sets[0])
+        payload |= _floor(payload["bytes"], ctx.args["rates"])
+        bad = [check for check in checks if not check["ok"]]
+        if bad:
+            text = "; ".join(f"{c['call']}: {c['output']} is off by {c['error']}" for c in bad)
+            return {"status": "wrong", "reason": f"{text} (not timed)", "checks": checks, "payload": payload}
+        return self._time([v for v in variants if v.name not in payload["left"]], inputs.sets, checks, payload)
+
+    def _variants(self, side: Side, left: dict) -> list[Variant]:
+        """The asked variants that the step has."""
+        twin = self.step.twin
+        found = []
+        for name, asked in self.ctx.probe.subject.options["variants"].items():
+            if asked["kernel"] == "twin" and twin is None:
+                left[name] = "the step has no twin"
+            elif asked["kernel"] == "twin":
+                found.append(Variant(name, Side(twin), twin.fn))
+            else:
+                mode = asked.get("compile", "")
+                found.append(Variant(name, side, side.compiled(mode) if mode else self.step.fn, mode))
+        return found
+
+    def _time(self, variants: list[Variant], sets: list, checks: list, payload: dict) -> dict:
+        ctx = self.ctx
+        ctx.stage("capture")
+        result = {"checks": checks, "payload": payload, "caveats": []}
+        for variant in variants:
+            if reason := _refused(variant, sets[0], ctx):
+                if variant.name == "step":
+                    return {**result, "status": "skipped", "reason": f"the step cannot be captured: {reason}"}
+                payload["left"][variant.name] = f"cannot be captured: {reason}"
+                result["caveats"].append(f"times were taken after a capture of {variant.name} had failed")
+        variants = [v for v in variants if v.name not in payload["left"]]
+        ctx.stage("time")
+        calls = {v.name: [partial(v.side.call, v.fn, one) for one in sets] for v in variants}
+        if variants[0].side.alone:
+            samples = timing.time_single(calls, {v.name: v.side.begin for v in variants}, ctx.args["samples"])
+        else:
+            samples = timing.time_variants(calls, ctx.args["samples"])
+        found = foreign_processes()
+        if found:
+            return {**result, **refusal(found)}
+        asked = ctx.probe.subject.options["variants"]
+        payload["variants"] = {
+            v.name: {**asked[v.name], "config": v.config(), **speed(samples[v.name], payload)} for v in variants
+        }
+        return {**result, "status": "pass", "samples": samples}
+
+
+def _refused(variant: Variant, inputs: tuple, ctx) -> str:
+    """The root of what a capture of one call raises, or ""."""
+    import torch
+
+    variant.side.begin()
+    try:
+        timing.capture([partial(variant.side.call, variant.fn, inputs)])
+    except Exception as error:
+        root = root_of(error, ctx)
+        torch.cuda.synchronize()
+        return root
+    return ""
+
+
+def _tokens(build: dict) -> str:
+    if "batch" in build:
+        return "batch / time of one call: what this step alone would allow, nothing else running"
+    return "calls a second: the step's build takes no batch"
+
+
+def _floor(moved: int, rates: dict) -> dict:
+    if not rates:
+        return {"floor_us": None, "floor_bound": None, "floor_source": None}
+    tb_s, tflops = rates["tb_s"], rates["tflops"]
+    return {
+        "floor_us": floor_us(moved, 0, tb_s, tflops),
+        "floor_bound": bound(moved, 0, tb_s, tflops),
+        "floor_source": rates["source"],
+    }
