@@ -1,6 +1,7 @@
 """The pool: runs probes, several at a time, each in a process of its own, and appends each record as it ends."""
 
 import contextlib
+import hashlib
 import json
 import os
 import selectors
@@ -166,7 +167,12 @@ class ProbePool:
         if probe.kind not in ("step", "gain", "sweep"):
             return None
         cold = probe.arm and (probe.arm.warmup in COLD or probe.arm.caches == "empty")
-        return None if cold else self._store
+        return None if cold else self._store_of(probe)
+
+    def _store_of(self, probe: Probe) -> Path:
+        """Each subject's own: in a run of many subjects a probe copies only what it may use."""
+        name = probe.subject.target if probe.subject else ""
+        return self._store / hashlib.sha256(name.encode()).hexdigest()[:12]
 
     def _finish(self, one: _Running, done, final) -> None:
         one.connection.close()
@@ -176,7 +182,7 @@ class ProbePool:
             self._kept[one.probe.id] = one.scratch
         else:
             if one.probe.kind in ("step", "gain", "sweep"):
-                caches.merge(one.scratch, self._store)
+                caches.merge(one.scratch, self._store_of(one.probe))
             shutil.rmtree(one.scratch, ignore_errors=True)
         self._keep(one.probe, record, done, final)
 
