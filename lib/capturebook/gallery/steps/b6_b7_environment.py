@@ -1,0 +1,103 @@
+"""B6: other threads use CUDA while the capture is open. B7: a setting of the process forbids what a capture needs."""
+
+import os
+import threading
+import time
+
+import torch
+import triton
+import triton.language as tl
+
+from capturebook.gallery.inputs import DEVICE, vector
+from capturebook.subjects import Step
+
+
+def beside(work, name: str) -> Step:
+    """A right step, and a thread that calls `work` every few milliseconds until the step is closed."""
+    stop = threading.Event()
+
+    def loop():
+        while not stop.is_set():
+            try:
+                work()
+            except RuntimeError as error:
+                print(f"{name}: {str(error).splitlines()[0]}")
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=loop, name=name, daemon=True)
+    thread.start()
+
+    def close():
+        stop.set()
+        thread.join()
+
+    return Step(fn=lambda x: x * 2 + 1, make_inputs=vector, reference=lambda x: x.double() * 2 + 1, close=close)
+
+
+def watchdog() -> Step:
+    """A watchdog thread asks an event whether it is done; in global mode any thread's query breaks the capture."""
+    stream, event = torch.cuda.Stream(), torch.cuda.Event()
+    event.record(stream)
+
+    def work():
+        event.record(stream)
+        event.query()
+
+    return beside(work, "watchdog")
+
+
+def data_loader() -> Step:
+    """A loader thread pins host memory for the next batch: cudaHostAlloc is refused while a capture is open."""
+    sizes = iter(range(1 << 20, 1 << 30, 1 << 19))
+    return beside(lambda: torch.empty(next(sizes)).pin_memory(), "loader")
+
+
+def allocator() -> Step:
+    """A second model's thread allocates: cudaMalloc and cudaFree are refused while a capture is open."""
+
+    def work():
+        held = torch.empty(32 << 20, dtype=torch.uint8, device=DEVICE)
+        del held
+        torch.cuda.empty_cache()
+
+    return beside(work, "second-model")
+
+
+def synchroniser() -> Step:
+    """A metrics thread synchronises the whole device, which breaks a capture of any mode."""
+    return beside(torch.cuda.synchronize, "metrics")
+
+
+def host_thread() -> Step:
+    """A thread that computes on the host alone does no harm."""
+    data = torch.ones(4096)
+    return beside(lambda: data.sum().item(), "statistics")
+
+
+def projection() -> Step:
+    """Without the caching allocator every allocation is a cudaMalloc, and those are refused in a capture."""
+    return Step(fn=lambda x: x * 2 + 1, make_inputs=vector, reference=lambda x: x.double() * 2 + 1)
+
+
+@triton.jit
+def double_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+
+def doubled(x):
+    out = torch.empty_like(x)
+    double_kernel[(4,)](x, out, x.numel(), BLOCK=1024)
+    return out
+
+
+def kernel() -> Step:
+    """Triton's interpreter computes on the host, with copies there and back that a capture refuses."""
+    common = {"make_inputs": vector, "reference": lambda x: x.double() * 2}
+    return Step(fn=doubled, twin=Step(fn=lambda x: x * 2, **common), **common)
+
+
+def quiet_setting() -> Step:
+    """Reads a variable of its own; nothing about it concerns a capture."""
+    factor = float(os.environ.get("DECODE_SCALE", "2"))
+    return Step(fn=lambda x: x * factor, make_inputs=vector, reference=lambda x: x.double() * factor)
