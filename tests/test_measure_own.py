@@ -264,3 +264,75 @@ def test_each_call_begins_from_the_first_state_with_its_own_number():
         assert built.state()["total"].item() == 0.0
         side.call(built.fn, planted_steps.draw(0))
     assert seen == [0, 1, 2]
+
+
+GPU_STEPS = Path(__file__).with_name("planted_own_gpu.py")
+
+
+@pytest.fixture
+def no_gpu_needed(monkeypatch):
+    """What only a GPU can do, replaced: a capture calls, a time is a count. Which variants get that far is not."""
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here: test_measure_own_gpu.py asks it")
+    from capturebook.measure import timing
+
+    def time_all(calls, *rest):
+        return {name: [float(len(made))] * rest[-1] for name, made in calls.items()}
+
+    monkeypatch.setattr(own_sweep, "foreign_processes", list)
+    monkeypatch.setattr(timing, "l2_bytes", lambda: 1_000_000)
+    monkeypatch.setattr(timing, "capture", lambda calls: [call() for call in calls])
+    monkeypatch.setattr(timing, "time_variants", time_all)
+    monkeypatch.setattr(timing, "time_single", time_all)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 33, 1 << 33))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+
+
+def swept(name: str, compiled: str = "", **args) -> dict:
+    params = Params(subject=f"{GPU_STEPS}:{name}", samples=5)
+    (probe,) = own_sweep.plan_own_sweep(params, {}, [], compiled, {"tb_s": 1.0, "tflops": 1.0, "source": "test"})
+    ctx = SimpleNamespace(probe=probe, args={**probe.args, **args}, seed=0, run=None, folders=(), stage=lambda n: None)
+    return own_sweep.run(ctx)
+
+
+def test_a_point_is_checked_then_timed(no_gpu_needed):
+    done = swept("plain", "eager")
+    assert done["status"] == "pass" and done["payload"]["left"] == {}
+    assert list(done["samples"]) == ["step", "twin", "step, compile=eager"]
+    assert done["samples"]["step"] == [687.0] * 5, "180 MB of inputs of 256 KiB each"
+    assert done["payload"]["floor_us"] == pytest.approx(2 * (1 << 18) / 1e6) and done["payload"]["left_out"] == []
+    assert done["payload"]["variants"]["step"]["gbps"] == pytest.approx(2 * (1 << 18) / 687e-6 / 1e9)
+    assert done["payload"]["method"] == own_sweep.MANY and len(done["checks"]) == 6
+
+
+@pytest.mark.parametrize("name", ["fills_a_cache", "host_works_between"])
+def test_state_and_host_work_make_a_step_be_timed_call_by_call(no_gpu_needed, name):
+    done = swept(name)
+    assert done["status"] == "pass", done
+    assert done["payload"]["method"] == own_sweep.SINGLE and done["samples"] == {"step": [4.0] * 5}
+    assert done["payload"]["left"] == {"twin": "the step has no twin"}
+
+
+def test_what_cannot_be_timed_is_left_out_or_skipped_with_its_root(no_gpu_needed, monkeypatch):
+    from capturebook.measure import timing
+
+    left = swept("does_not_compile", "default")
+    assert left["status"] == "pass" and list(left["samples"]) == ["step"]
+    assert left["payload"]["left"]["step, compile=default"].endswith("RuntimeError: this one does not compile")
+    assert swept("drives_itself")["reason"].startswith("the step drives itself")
+    assert swept("nothing_to_compare")["reason"].startswith("nothing of the step can be compared")
+    assert swept("plain", memory_gib=0.0001)["reason"].startswith("needs 0.0 GiB")
+
+    def refuse(calls):
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing") from ValueError("no")
+
+    monkeypatch.setattr(timing, "capture", refuse)
+    skipped = swept("plain")
+    assert skipped["status"] == "skipped" and "samples" not in skipped
+    assert skipped["reason"] == "the step cannot be captured: ValueError: no"
+
+
+def test_a_wrong_variant_leaves_nothing_timed(no_gpu_needed):
+    done = swept("wrong_twin")
+    assert done["status"] == "wrong" and done["reason"].startswith("call of twin: out is off by 0.0")
+    assert "samples" not in done and "variants" not in done["payload"]

@@ -1,6 +1,7 @@
 """A user's own step in a sweep: built, called in the contract's order, compiled, checked against its reference."""
 
 import contextlib
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -49,7 +50,10 @@ class Side:
             return function(*inputs)
 
     def compiled(self, mode: str) -> Callable:
-        """The step under torch.compile, where the step says it goes; `mode` as an arm's `compile`."""
+        """The step under torch.compile, where the step says it goes; `mode` as an arm's `compile`.
+
+        Compiled when it is first called, so that whatever goes wrong does so in a call of this variant.
+        """
         import torch
 
         how = {"backend": mode} if mode in ("eager", "aot_eager") else {"mode": mode}
@@ -57,7 +61,11 @@ class Side:
         def compile_(function):
             return torch.compile(function, **how)
 
-        return self.step.compiled(compile_) if self.step.compiled else compile_(self.step.fn)
+        @functools.cache
+        def made():
+            return self.step.compiled(compile_) if self.step.compiled else compile_(self.step.fn)
+
+        return lambda *inputs: made()(*inputs)
 
 
 @dataclass(frozen=True)
