@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+REPAIRED = ".fixed"
+"""Ends the id of a case's fixed variant."""
+
 FOLDER = Path(__file__).parent / "steps"
 
 OWNER = {
@@ -64,7 +67,7 @@ class Case:
             return None
         file = self.step.partition(":")[0]
         return Case(
-            id=f"{self.id}.fixed",
+            id=self.id + REPAIRED,
             step=f"{file}:{self.fixed}",
             cls=None,
             symptom=f"{self.id}, with its fix",

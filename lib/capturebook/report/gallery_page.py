@@ -1,0 +1,67 @@
+"""gallery.html: the classes of failure, each with planted cases: symptom, cause, evidence, fix. Loads nothing."""
+
+from pathlib import Path
+
+from markupsafe import Markup
+
+from .block import table
+from .html import TEMPLATES, _machine, _when, page
+
+SOUND = "sound"
+
+
+def build(run_path: Path, info: dict, classes: dict[str, dict], exhibits: list[dict]) -> Path:
+    """Write the page into a run's folder and return its path. `exhibits`: see capturebook.gallery.exhibit."""
+    out = run_path / "gallery.html"
+    out.write_text(render(info, classes, exhibits), encoding="utf-8")
+    return out
+
+
+def render(info: dict, classes: dict[str, dict], exhibits: list[dict]) -> str:
+    groups = []
+    for name in [*classes, None]:
+        shown = [e for e in exhibits if e["class"] == name]
+        if shown:
+            groups.append({"id": name or SOUND, "about": classes.get(name), "cases": shown})
+    right = sum(e["result"]["ok"] for e in exhibits)
+    return page(
+        "gallery.html.j2",
+        "capturebook: gallery of failures",
+        more_css=Markup((TEMPLATES / "gallery.css").read_text(encoding="utf-8")),
+        groups=groups,
+        right=right,
+        count=len(exhibits),
+        silent=sum(e["silent"] for e in exhibits),
+        sound=sum(e["class"] is None for e in exhibits),
+        matrix=_matrix(exhibits),
+        run=info["run"],
+        when=_when(info["started"]),
+        machine=_machine(info.get("provenance") or {}),
+    )
+
+
+def _matrix(exhibits: list[dict]):
+    rows = [[Markup('<a href="#{}">{}</a>').format(e["id"], e["id"]), _class(e["result"]["expected"]),
+             _got(e["result"]), e["asked"], e["rule"], _repaired(e), f"{e['result']['seconds']:.0f} s"]
+            for e in exhibits]  # fmt: skip
+    columns = ["Case", "Known to be", "Verdict", "Asked", "Rule", "Fix", "Processes"]
+    return table(columns, rows, row_class=lambda row: "neither" if "wrong" in str(row[2]) else "")
+
+
+def _class(said: dict) -> str:
+    return said["class"] or said["owner"]
+
+
+def _got(result: dict) -> Markup:
+    css = "pass" if result["ok"] else "wrong"
+    said = result["got"]
+    return Markup('<span class="badge {}">{}</span>').format(css, said["class"] or said["owner"])
+
+
+def _repaired(exhibit: dict) -> str:
+    done = []
+    if exhibit["result"]["got"].get("fixed"):
+        done.append(f"arm: {exhibit['result']['got']['fixed']}")
+    if exhibit["repaired"]:
+        done.append("code: passes" if exhibit["repaired"]["ok"] else f"code: {exhibit['repaired']['got']['owner']}")
+    return ", ".join(done)
