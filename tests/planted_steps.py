@@ -128,3 +128,7 @@ def hides_a_mutation() -> Step:
         return add_one(y) + y
 
     return Step(fn=fn, make_inputs=draw, reference=lambda x: x.double() * 2)
+
+
+def fails_by_itself() -> Step:
+    return Step(fn=lambda x: x @ torch.ones(7), make_inputs=draw)

@@ -8,7 +8,7 @@ import argparse
 import signal
 import sys
 
-from . import build, launching, look, probe, run
+from . import build, launching, look, probe, repro, run
 from .common import BAD_INPUT, INCOMPLETE, InputError
 
 OWNERS = ("none", "kernel", "stack", "environment", "not_run", "undetermined")
@@ -78,6 +78,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--all", action="store_true", help="every autotune configuration, not only pinned and first")
     p.add_argument("--deadline", type=float, default=180.0, metavar="S", help="seconds a compilation may take")
     p.add_argument("--json", action="store_true", help="rows on stdout")
+
+    repro.add_commands(add)
 
     launching.add_commands(add)
 

@@ -1,0 +1,50 @@
+"""Exported scripts of failures that need a GPU: run in a process of their own, they show the recorded root."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from capturebook.probes import Probe, ProbePool
+from capturebook.records import Arm, Subject
+from capturebook.repro import prove, write
+from test_probes import Run
+
+pytestmark = pytest.mark.gpu
+STEPS = Path(__file__).parent / "planted_steps_gpu.py"
+BUILT_IN = "capturebook.subjects.sparse_mla:build"
+CONTROLS = "capturebook.subjects.controls"
+INFO = {"parameters": {"env": {}, "preload": []}, "provenance": {"gpu": {"name": "here"}}}
+STORY = Arm(kernel="mma", compile="default", overlap=True, sync="stream", graph_break="between", tuning="pinned")
+
+FAILING = {
+    "a wait on uncaptured work": (f"{STEPS}:joins_what_it_never_forked", Arm(), ("fail", 905)),
+    "freed memory": (f"{STEPS}:reads_freed_memory", Arm(), ("wrong",)),
+    "a rebound weight": (f"{STEPS}:rebinds_its_weight", Arm(), ("wrong",)),
+    "a control": (f"{CONTROLS}:planted_item", Arm(variant="control", warmup="warm1"), ("fail", 900)),
+    "a baked scalar": (f"{CONTROLS}:baked_scalar", Arm(variant="control", warmup="warm1"), ("wrong",)),
+    "the story": (BUILT_IN, STORY, ("fail", 905)),
+    "a cold live autotune": (
+        BUILT_IN,
+        Arm(kernel="mma", warmup="kernel_cold", overlap=False, graph_break="none"),
+        ("fail", 900),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(STEPS.parent), os.environ.get("PYTHONPATH", "")])
+    probes = [Probe(kind="step", subject=Subject(target=t), arm=arm) for t, arm, _ in FAILING.values()]
+    with ProbePool(Run(tmp_path_factory.mktemp("run")), on_event=lambda text: None) as pool:
+        return dict(zip(FAILING, pool.run(probes)))
+
+
+@pytest.mark.parametrize("what", FAILING)
+def test_the_script_shows_the_same_root(recorded, tmp_path, what):
+    found = recorded[what]
+    assert (found.status, *([found.root.code] if found.root else [])) == FAILING[what][2], found.reason or found.chain
+    script = tmp_path / "repro.py"
+    write(found, INFO, script)
+    proof = prove(script, found)
+    assert proof.holds, (proof.says, script.read_text())
