@@ -1,0 +1,128 @@
+"""A launch as tables and figures: stages, timeline, what its log points to, the load, and a comparison of launches."""
+
+from ..records import Record
+from . import draw, words
+from .block import Block, paragraph, table
+
+_STATUS = {"held": "pass", "failed": "fail", "entered": "timeout", "not entered": "not_run"}
+SHOWN = 200
+"""Characters of one piece of evidence; the record holds all of it."""
+
+
+def stages(record: Record) -> Block:
+    """One row a stage: whether it held, when it began (s since the launch began), how long it took, and by what."""
+    rows = []
+    for s in record.payload["stages"]:
+        badge = words.badge(_STATUS[s["state"]], s["state"])
+        held = [f"{s['at']:.2f}", f"{s['seconds']:.2f}", s["seen"] or _evidence(s["evidence"])] if "at" in s else []
+        rows.append([s["name"], badge, *(held or [None, None, None])])
+    return table(["Stage", "State", "At (s)", "Took (s)", "Evidence, or what was seen"], rows)
+
+
+def _evidence(evidence: dict) -> str:
+    plain = {k: v for k, v in evidence.items() if not isinstance(v, dict)}
+    counted = {k: f"{len(v)}" for k, v in evidence.items() if isinstance(v, dict)}
+    return "; ".join(f"{name.replace('_', ' ')}: {str(value)[:SHOWN]}" for name, value in {**plain, **counted}.items())
+
+
+def outcome(record: Record) -> Block:
+    """How it came out: status, reason, class, what its log points to, and what to do."""
+    payload = record.payload
+    rows = [["Status", words.badge(record.status, record.status.replace("_", " "))], ["Reason", record.reason or None]]
+    if payload["class"]:
+        rows.append(["Class", payload["class"]])
+    if root := record.root:
+        rows.append(["Root", f"{root.code} {root.name}" if root.code else f"{root.type}: {root.text[:SHOWN]}"])
+    if points := payload.get("points_to"):
+        rows.append(["Points to", f"{' or '.join(points['classes']) or 'no class'}: {points['says']}"])
+    rows.append(["What to do", payload["todo"] or None])
+    rows += [["Caveat", text] for text in record.caveats]
+    return table(["", ""], [row for row in rows if row[1] is not None])
+
+
+def timeline(record: Record) -> Block:
+    """The program's phases by its own log, in seconds since its start, up to where it was last seen."""
+    phases = [entry for entry in record.payload.get("timeline", []) if entry["at"] is not None]
+    if not phases:
+        return paragraph(f"No timeline: nothing was started. {record.reason}")
+    until = max(record.payload["seconds"], phases[-1]["at"])
+    ends = [entry["at"] for entry in phases[1:]] + [until]
+    rows = [
+        [entry["phase"], f"{entry['at']:.2f}", f"{end - entry['at']:.2f}", entry.get("line", "")]
+        for entry, end in zip(phases, ends)
+    ]
+    data = table(["Phase", "At (s)", "Lasted (s)", "Its line in the log"], rows)
+    alt = "Phases over time: " + ", ".join(f"{row[0]} at {row[1]} s" for row in rows) + f"; seen until {until:.2f} s."
+    last = "ready" if record.status == "pass" else f"not ready ({record.status.replace('_', ' ')})"
+    caption = f"Phases as its own log names them; after {until:.2f} s: {last}."
+    return draw.figure(_bars(phases, ends, record.status), alt, caption, data)
+
+
+def _bars(phases: list[dict], ends: list[float], status: str):
+    with draw.canvas(7.2, 0.7 + 0.28 * len(phases)) as fig:
+        axes = fig.subplots()
+        for row, (entry, end) in enumerate(zip(phases, ends)):
+            kind = "pass" if status == "pass" or row < len(phases) - 1 else status
+            axes.barh(row, end - entry["at"], left=entry["at"], color=draw.FILL[kind], edgecolor=draw.EDGE[kind],
+                      hatch=draw.HATCH[kind])  # fmt: skip
+        axes.set_yticks(range(len(phases)), [entry["phase"] for entry in phases])
+        axes.invert_yaxis()
+        axes.set_xlabel("seconds since the program's start")
+        axes.set_xlim(0, max(ends) * 1.02 or 1)
+    return fig
+
+
+LOAD = (
+    ("Concurrency", "concurrency"), ("Requests", "requests"), ("Tokens", "tokens"), ("tok/s", "tokens_per_s"),
+    ("TTFT p50 (ms)", "ttft_ms_p50"), ("p90", "ttft_ms_p90"), ("p99", "ttft_ms_p99"),
+    ("TPOT p50 (ms)", "tpot_ms_p50"), ("p90", "tpot_ms_p90"), ("p99", "tpot_ms_p99"),
+)  # fmt: skip
+
+
+def load(record: Record | None) -> Block:
+    """Tokens/s and time to the first token over concurrency, of a sweep's record. None: no load was asked."""
+    if record is None:
+        return paragraph("No load was asked: the server was not ready.")
+    if record.status != "pass":
+        return paragraph(f"No numbers: {record.reason}")
+    rows = record.payload["sweep"]
+    data = table([head for head, _ in LOAD], [[row[name] for _, name in LOAD] for row in rows])
+    best = max(rows, key=lambda row: row["tokens_per_s"])
+    alt = f"Tokens a second over concurrency: most, {best['tokens_per_s']:g}, at {best['concurrency']}."
+    counted = record.payload["metrics"]
+    said = (
+        f"no metrics: {counted['none']}" if "none" in counted else "; ".join(f"{k} {v:g}" for k, v in counted.items())
+    )
+    caption = f"Streamed completions, {rows[0]['requests']} at each concurrency. The server's own count: {said}."
+    return draw.figure(_curves(rows), alt, caption, data)
+
+
+def _curves(rows: list[dict]):
+    at = [row["concurrency"] for row in rows]
+    with draw.canvas(7.2, 2.6) as fig:
+        speed, first = fig.subplots(1, 2)
+        colour, marker, line = draw.SERIES[0]
+        speed.plot(at, [row["tokens_per_s"] for row in rows], color=colour, marker=marker, linestyle=line)
+        speed.set(title="Tokens a second", xlabel="concurrency", ylim=(0, None))
+        for share, (colour, marker, line) in zip((50, 90), draw.SERIES):
+            values = [row[f"ttft_ms_p{share}"] for row in rows]
+            first.plot(at, values, color=colour, marker=marker, linestyle=line, label=f"p{share}")
+        first.set(title="Time to the first token (ms)", xlabel="concurrency", ylim=(0, None))
+        first.legend(frameon=False)
+        for axes in (speed, first):
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(at, [str(value) for value in at])
+            axes.minorticks_off()
+            axes.grid(True, axis="y")
+    return fig
+
+
+def comparison(compared) -> Block:
+    """What each arm of a launch.servers.compare.Compared showed, and what each rival had said of it."""
+    if compared is None:
+        return paragraph("No comparison was asked.")
+    rows = [
+        [row.arm, row.label, row.found, score.id, row.predicted, row.mark]
+        for score in compared.scores() for row in score.rows
+    ]  # fmt: skip
+    return table(["Arm", "Changes", "Found", "Rival", "Predicted", "Mark"], rows)
