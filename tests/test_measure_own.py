@@ -1,5 +1,6 @@
 """A user's own step in the build check and the sweep, as far as a CPU can tell. GPU: test_measure_own_gpu.py."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,14 @@ def test_torch_ops_between_launches_work_on_what_was_never_computed():
 def test_a_step_for_cuda_is_recorded_on_the_cpu():
     (found,) = arguments("says_cuda")
     assert found[3].arguments()["x"] == "*fp32 %16"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here: cuda is cuda")
+def test_the_kernel_of_the_readme_is_recorded_as_it_stands(tmp_path):
+    (block,) = re.findall(r"```python\n(.*?)```", (REPO / "README.md").read_text(encoding="utf-8"), re.S)
+    (tmp_path / "mine.py").write_text(block)
+    (found,) = record_step(f"{tmp_path}/mine.py:build", {}, 90).examples
+    assert found.name == "double_kernel" and found.args["x"].shape == (8, 4096)
 
 
 @pytest.mark.parametrize("name", ["branches_on_a_result", "lists_a_result", "result_decides_a_shape"])

@@ -60,22 +60,15 @@ def plan_own_sweep(params: Any, options: dict, takes: list[str], compiled: str, 
     variants = {"step": {"kernel": "step", "tuning": "live"}, "twin": {"kernel": "twin", "tuning": "none"}}
     if compiled:
         variants[f"step, compile={compiled}"] = {"kernel": "step", "tuning": "live", "compile": compiled}
-    points = [
-        {"batch": batch, "context": context}
-        for context in (params.contexts if "context" in takes else [None])
-        for batch in (params.batches if "batch" in takes else [None])
-    ]
+    contexts = [{"context": context} for context in params.contexts] if "context" in takes else [{}]
+    batches = [{"batch": batch} for batch in params.batches] if "batch" in takes else [{}]
+    points = [{**batch, **context} for context in contexts for batch in batches]
     return [
         Probe(
             kind="sweep",
             subject=Subject(
                 target=params.subject,
-                options={
-                    "variants": variants,
-                    "batch": point["batch"] or 1,
-                    "context": point["context"],
-                    "build": {**options, **{name: value for name, value in point.items() if value}},
-                },
+                options={"variants": variants, "batch": 1, **point, "build": {**options, **point}},
             ),
             job="capturebook.measure.own_sweep:run",
             args={"samples": params.samples, "memory_gib": params.memory_gib, "rates": rates},
@@ -84,7 +77,7 @@ def plan_own_sweep(params: Any, options: dict, takes: list[str], compiled: str, 
             preload=tuple(params.preload),
             exclusive=True,
             deadline=max(params.deadline, 120.0),
-            label=f"sweep {', '.join(f'{name} {value}' for name, value in point.items() if value) or 'of one size'}",
+            label=f"sweep {', '.join(f'{name} {value}' for name, value in point.items()) or 'of one size'}",
         )
         for point in points
     ]
@@ -120,7 +113,7 @@ class _Point:
     def measure(self) -> dict:
         ctx, asked = self.ctx, self.ctx.probe.subject.options
         side = Side(self.step)
-        payload = {"batch": asked["batch"], "context": asked["context"], "left": {}}
+        payload = {"batch": asked["batch"], "context": asked.get("context"), "left": {}}
         inputs = own_inputs.draw(self.step, ctx.seed, side.alone, ctx.args["memory_gib"])
         if inputs.problem:
             return {"status": "skipped", "reason": inputs.problem, "payload": payload}

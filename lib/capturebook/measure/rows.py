@@ -22,10 +22,10 @@ def row_of(record: Record) -> dict:
 def sweep_points(records: list[Record]) -> list[dict]:
     """The sweep of a run, one dict for each variant of each batch and context; the last record of each point.
 
-    All have variant, kernel, tuning, batch, context, heads, status, reason and us (samples, [] if not timed). A timed
-    one also has the payload's bytes, flops, floor_us, floor_bound, floor_source and `sweep.speed`'s median_us, p10_us,
-    p90_us, gbps, tflops, share and tokens_per_second. A variant that the payload's `left` names is skipped, with that
-    reason.
+    All have variant, kernel, tuning, batch, context (None for a step without), status, reason and us (samples, [] if
+    not timed). A timed one also has the payload's bytes, flops, floor_us, floor_bound, floor_source and `sweep.speed`'s
+    median_us, p10_us, p90_us, gbps, tflops, share and tokens_per_second. A variant that the payload's `left` names is
+    skipped, with that reason.
     """
     last = {record.probe: record for record in records if record.kind == "sweep"}
     points = []
@@ -38,7 +38,7 @@ def sweep_points(records: list[Record]) -> list[dict]:
             end = {"status": record.status, "reason": why(record), "us": record.samples.get(name, [])}
             if record.status == "pass" and name in left:
                 end |= {"status": "skipped", "reason": left[name]}
-            points.append({"variant": name, **variant, **shared, **end, **timed.get(name, {})})
+            points.append({"variant": name, "context": None, **variant, **shared, **end, **timed.get(name, {})})
     return points
 
 
