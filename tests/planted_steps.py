@@ -70,9 +70,7 @@ def inputs_are_a_list() -> Step:
 
 
 def own_check() -> Step:
-    return Step(
-        fn=lambda x: x * 3, make_inputs=draw, check=lambda inputs, out: bool((out["out"] == inputs[0] * 2).all())
-    )
+    return Step(fn=lambda x: x * 3, make_inputs=draw, check=lambda inputs, out: bool((out == inputs[0] * 2).all()))
 
 
 def plain_callable():

@@ -4,7 +4,9 @@ import threading
 
 import pytest
 import torch
+import torch._dynamo.trace_rules as trace_rules
 import torch._inductor.runtime.triton_heuristics as heuristics
+from torch._dynamo import convert_frame
 from triton import knobs
 from triton.runtime.autotuner import Autotuner
 
@@ -20,7 +22,11 @@ def _watched_places():
         "Event.wait": torch.cuda.Event.wait,
         "Event.synchronize": torch.cuda.Event.synchronize,
         "Stream.synchronize": torch.cuda.Stream.synchronize,
-        "synchronize": torch.cuda.synchronize,
+        "StreamContext.__exit__": torch.cuda.StreamContext.__exit__,
+        "CUDAGraph.capture_begin": torch.cuda.CUDAGraph.capture_begin,
+        "_set_stream_by_id": torch.cuda._set_stream_by_id,
+        "accelerator synchronize": torch._C._accelerator_synchronizeDevice,
+        "recompilation reasons": convert_frame.get_and_maybe_log_recompilation_reasons,
         "jit": knobs.runtime.jit_post_compile_hook,
         "load": list(knobs.runtime.kernel_load_start_hook.calls),
         "excepthook": threading.excepthook,
@@ -36,6 +42,23 @@ def test_everything_is_restored_also_after_an_error():
     except ValueError:
         assert _watched_places() == before
     assert all(inside[name] != before[name] for name in before)
+
+
+def test_public_functions_stay_what_they_are_and_methods_are_treated_alike_by_dynamo():
+    """Dynamo knows torch's functions by identity and others by file: a wrapper must make no difference to either."""
+    public = ("synchronize", "set_stream", "stream", "current_stream", "is_current_stream_capturing", "graph")
+    methods = [
+        (torch.cuda.Event, "record"), (torch.cuda.Event, "wait"), (torch.cuda.Event, "synchronize"),
+        (torch.cuda.Stream, "synchronize"), (torch.cuda.StreamContext, "__exit__"),
+        (torch.cuda.CUDAGraph, "capture_begin"), (Autotuner, "_bench"),
+    ]  # fmt: skip
+
+    def treatment():
+        return [trace_rules.lookup(getattr(owner, name)) for owner, name in methods]
+
+    before = [getattr(torch.cuda, name) for name in public], treatment()
+    with watch(Witnesses(None, ())):
+        assert ([getattr(torch.cuda, name) for name in public], treatment()) == before
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -49,10 +49,12 @@ def _prepare(ctx, arm: Arm, stack) -> tuple:
 
     from ..probes import drive, tuning
     from ..probes.calls import Calls
+    from ..probes.compiled import compiled
+    from ..probes.protocol import REPLAYS
 
     ctx.stage("build")
     tuning.prepare(arm, ctx.args)
-    step, skipped = drive._build(replace(ctx, probe=replace(ctx.probe, arm=arm)))
+    step, skipped = drive.build_step(replace(ctx, probe=replace(ctx.probe, arm=arm)))
     if skipped:
         return None, skipped
     if step.drive:
@@ -62,15 +64,15 @@ def _prepare(ctx, arm: Arm, stack) -> tuple:
     if lacks := tuning.pin_all(step, arm, ctx.given.get("winners", {})):
         return None, lacks
     device = torch.device("cpu" if ctx.args.get("device") == "cpu" else "cuda")
-    calls = Calls(step, arm, ctx.seed, device)
+    calls = Calls(step, arm, ctx.seed, device, ctx.fields.setdefault("caveats", []))
     stack.callback(calls.close)
     ctx.stage("warmup")
-    fn = drive._compiled(step, arm)
+    fn = compiled(step, arm)
     for number in range(int(arm.warmup[4:]) if arm.warmup.startswith("warm") else 1):
         calls.warm_up(fn, f"warm-up {number + 1}")
     if arm.capture == "none":
         calls.eager(fn, "call 1")
-        go = lambda: calls._call(fn, None)  # noqa: E731
+        go = lambda: calls.call(fn)  # noqa: E731
     else:
         ctx.stage("capture")
         calls.prepare_capture()
@@ -78,7 +80,7 @@ def _prepare(ctx, arm: Arm, stack) -> tuple:
         with torch.cuda.graph(captured, stream=calls.stream, capture_error_mode=arm.capture):
             calls.capture(fn)
         ctx.stage("replay")
-        for number in range(drive.REPLAYS):
+        for number in range(REPLAYS):
             calls.replay(captured, f"replay {number + 1}")
         go = captured.replay
     ctx.fields["checks"] = ctx.fields.get("checks", []) + [check.model_dump() for check in calls.checks]

@@ -1,24 +1,35 @@
-"""After a wrong result: what the rules need to tell whose it is. Runs in the probe's process, after all comparisons."""
+"""What the rules need beyond a comparison: whose a wrong result is, and what compiles again. In the probe's process."""
 
 from collections import Counter
 
 from ..subjects.step import outputs_by_name
-from .compare import clone, compare, copy_into
+from . import inputs, rng
+from .compare import clone, compare
 
 
-def deterministic(calls) -> bool:
-    """Whether two plain calls of the step from the same state and inputs agree within its tolerance."""
-    results = [plain_call(calls) for _ in range(2)]
-    return all(check.ok for check in compare("plain", results[0], results[1], calls.step.tolerance))
+def deterministic(calls) -> dict[str, bool]:
+    """{"deterministic": two plain calls from the same state and inputs agree within the step's tolerance,
+    "random": they do so only from the same state of the random number generators}.
+    """
+    start = rng.snapshot(calls.cuda)
+    first, second = plain_call(calls), plain_call(calls)
+    rng.restore(start)
+    again = plain_call(calls)
+    same = _agree(calls, first, second)
+    return {"deterministic": same, "random": not same and _agree(calls, first, again)}
+
+
+def _agree(calls, one: dict, other: dict) -> bool:
+    return all(check.ok for check in compare("plain", one, other, calls.step.tolerance))
 
 
 def plain_call(calls) -> dict:
-    """Outputs of one uncompiled, uncaptured call on clones of the inputs, with the state put back afterwards."""
-    state = clone(calls.state())
+    """Outputs of one uncompiled, uncaptured call on copies of the inputs, with the state put back afterwards."""
+    state = calls.state.snapshot()
     with calls.on_stream(), calls.around():
-        outputs = clone(outputs_by_name(calls.step.fn(*clone(calls.inputs))))
+        outputs = clone(outputs_by_name(calls.step.fn(*inputs.copies(calls.inputs))))
     calls.synchronize()
-    copy_into(calls.state(), state)
+    calls.state.put(state)
     return outputs
 
 
@@ -27,18 +38,9 @@ def kernels_missing(calls, fn, captured) -> list[str]:
 
     What a library launches on a stream of its own runs once, at capture, and is in no graph; no CUDA error tells.
     """
-    state = clone(calls.state())
-
-    def call():
-        with calls.on_stream(), calls.around():
-            fn(*calls.inputs)
-
-    def replay():
-        with calls.on_stream():
-            captured.replay()
-
-    launched, replayed = _kernels(calls, call), _kernels(calls, replay)
-    copy_into(calls.state(), state)
+    state = calls.state.snapshot()
+    launched, replayed = _kernels(calls, lambda: calls.call(fn)), _kernels(calls, lambda: calls.replayed(captured))
+    calls.state.put(state)
     if not launched:
         raise RuntimeError("the profiler saw no kernel of an eager call: graph and call cannot be compared")
     return sorted((launched - replayed).elements())
@@ -79,3 +81,29 @@ def operators(calls) -> dict[str, str]:
         wrong = [f"{test}: {text}" for test, text in result.items() if text != "SUCCESS"]
         verdicts[name] = "; ".join(str(line)[:300] for line in wrong) or "ok"
     return verdicts
+
+
+_STANCE = "fail_on_recompile"
+
+
+def recompiles(calls, fn) -> str:
+    """The guard that fails when the compiled step is called once more at the same shapes; "" if it is not recompiled.
+
+    A capture that goes through proves nothing about the next one: a counter in a guard compiles anew each time.
+    """
+    import torch
+
+    state = calls.state.snapshot()
+    calls.renew()
+    try:
+        with torch.compiler.set_stance(_STANCE):
+            calls.call(fn)
+    except RuntimeError as error:
+        if f"stance is '{_STANCE}'" not in str(error):
+            raise
+        guards = [line.strip(" -") for line in str(error).split("\n")[1:] if line.strip().startswith("- ")]
+        return "; ".join(guards)[:500] or str(error).partition("\n")[0]
+    finally:
+        calls.synchronize()
+        calls.state.put(state)
+    return ""

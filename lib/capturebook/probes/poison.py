@@ -3,8 +3,9 @@
 _PINNED_SIZES = tuple(1 << n for n in range(9, 23))
 
 
-def fill(outputs: list, kept: list) -> None:
-    """Outputs that share no storage with `kept` (inputs and state), and all free blocks of the allocators.
+def fill(outputs: list, kept: list, pool) -> None:
+    """Outputs that lie in the graph's own memory pool and share no storage with `kept` (inputs and state), and all
+    free blocks of the allocators. An output elsewhere (a row of a table, say) is not the graph's to fill.
 
     A graph that reads freed memory, device or pinned, then computes with NaN instead of stale, right values.
     """
@@ -12,15 +13,24 @@ def fill(outputs: list, kept: list) -> None:
 
     import torch
 
-    storages = {t.untyped_storage().data_ptr() for t in kept}
-    for tensor in outputs:
-        if tensor.untyped_storage().data_ptr() not in storages:
-            _nan(tensor)
+    with torch.no_grad():
+        _fill_outputs(outputs, {t.untyped_storage().data_ptr() for t in kept}, tuple(pool or ()))
     gc.collect()
     blocks = [_nan(torch.empty(size, dtype=torch.uint8, device="cuda")) for size in _free_blocks()]
     pinned = [_nan(torch.empty(size // 4, dtype=torch.float32, pin_memory=True)) for size in _PINNED_SIZES]
     torch.cuda.synchronize()
     del blocks, pinned
+
+
+def _fill_outputs(outputs: list, storages: set[int], pool: tuple) -> None:
+    import torch
+
+    segments = torch.cuda.memory_snapshot()
+    own = [(s["address"], s["address"] + s["total_size"]) for s in segments if _pool(s) == pool]
+    for tensor in outputs:
+        start = tensor.untyped_storage().data_ptr()
+        if start not in storages and any(low <= start < high for low, high in own):
+            _nan(tensor)
 
 
 def _nan(tensor):
@@ -41,6 +51,10 @@ def _free_blocks() -> list[int]:
 
     sizes = []
     for segment in torch.cuda.memory_snapshot():
-        if tuple(segment.get("segment_pool_id", (0, 0))) == (0, 0):
+        if _pool(segment) == (0, 0):
             sizes += [block["size"] for block in segment["blocks"] if block["state"] == "inactive"]
     return sizes
+
+
+def _pool(segment: dict) -> tuple:
+    return tuple(segment.get("segment_pool_id", (0, 0)))

@@ -60,17 +60,26 @@ def is_capturing() -> bool:
 @contextlib.contextmanager
 def watch(witnesses: Witnesses):
     """Install every witness for the duration of the block."""
+    from .watch_cuda import captures, streams, syncs
+
+    ours = (_triton_jit, _triton_autotune, _inductor_autotune, _dynamo, _recompile, _threads)
     with contextlib.ExitStack() as stack:
-        for install in (_triton_jit, _triton_autotune, _inductor_autotune, _dynamo, _streams, _syncs, _threads):
+        for install in (*ours, streams, syncs, captures):
             install(witnesses, stack)
         yield witnesses
 
 
-def _replace(stack, owner, name: str, make):
-    """owner.name becomes make(original) until the stack closes."""
+def replace(stack, owner, name: str, make):
+    """owner.name becomes make(original) until the stack closes.
+
+    Dynamo decides by a function's file whether to trace it, skip it or break the graph, so a wrapper takes the
+    original's.
+    """
     inherited = name not in vars(owner)
     original = getattr(owner, name)
     wrapper = functools.wraps(original)(make(original))
+    if hasattr(original, "__code__"):
+        wrapper.__code__ = wrapper.__code__.replace(co_filename=original.__code__.co_filename)
     setattr(owner, name, wrapper)
     stack.callback(delattr, owner, name) if inherited else stack.callback(setattr, owner, name, original)
 
@@ -101,7 +110,7 @@ def _triton_autotune(w: Witnesses, stack) -> None:
 
         return bench
 
-    _replace(stack, Autotuner, "_bench", make)
+    replace(stack, Autotuner, "_bench", make)
 
 
 def _inductor_autotune(w: Witnesses, stack) -> None:
@@ -118,7 +127,7 @@ def _inductor_autotune(w: Witnesses, stack) -> None:
 
         return autotune
 
-    _replace(stack, heuristics.CachingAutotuner, "autotune_to_one_config", make)
+    replace(stack, heuristics.CachingAutotuner, "autotune_to_one_config", make)
 
 
 def _dynamo(w: Witnesses, stack) -> None:
@@ -132,80 +141,19 @@ def _dynamo(w: Witnesses, stack) -> None:
     stack.callback(callback_handler.remove_start_callback, start)
 
 
-def _streams(w: Witnesses, stack) -> None:
-    """Waits, while capturing, on an event last recorded outside the capture: what CUDA answers with 905. And stream
-    contexts entered from the capturing stream and left without having joined the capture: their work is outside it.
+def _recompile(w: Witnesses, stack) -> None:
+    """Which guard failed, when a function that was compiled before is compiled again."""
+    from torch._dynamo import convert_frame
 
-    Stream.wait_event and Stream.wait_stream both end in Event.wait, so that one is watched. An event that was
-    never recorded is a no-op to CUDA, and an external one is allowed.
-    """
-    import torch
+    def make(original):
+        def reasons(*args, **kwargs):
+            found = original(*args, **kwargs)
+            w.note("recompile", str(found[0])[:500] if found else "no guard is named", frame=True)
+            return found
 
-    def make_record(original):
-        def record(self, stream=None):
-            result = original(self, stream)
-            self._recorded_in_capture = _capturing_on(stream)
-            return result
+        return reasons
 
-        return record
-
-    def make_wait(original):
-        def wait(self, stream=None):
-            outside = getattr(self, "_recorded_in_capture", None) is False and not getattr(self, "external", False)
-            if outside and _capturing_on(stream):
-                w.note("wait", "an event recorded outside the capture", frame=True, capturing=True, outside=True)
-            return original(self, stream)
-
-        return wait
-
-    def make_exit(original):
-        def leave(self, *error):
-            came_from = getattr(self, "src_prev_stream", None)
-            if came_from is not None and _capturing_on(came_from) and not _capturing_on(self.stream):
-                w.note("launch", "a stream outside the capture was current", frame=True, capturing=True, outside=True)
-            return original(self, *error)
-
-        return leave
-
-    _replace(stack, torch.cuda.StreamContext, "__exit__", make_exit)
-    _replace(stack, torch.cuda.Event, "record", make_record)
-    _replace(stack, torch.cuda.Event, "wait", make_wait)
-
-
-def _capturing_on(stream) -> bool:
-    import torch
-
-    if not torch.cuda.is_initialized():
-        return False
-    if stream is None:
-        return torch.cuda.is_current_stream_capturing()
-    # Not by a stream context: leaving one is watched itself.
-    before = torch.cuda.current_stream()
-    torch.cuda.set_stream(stream)
-    try:
-        return torch.cuda.is_current_stream_capturing()
-    finally:
-        torch.cuda.set_stream(before)
-
-
-def _syncs(w: Witnesses, stack) -> None:
-    """Host synchronisation by name; `.item()` and copies are seen by their error, not here."""
-    import torch
-
-    def make(what):
-        def outer(original):
-            def synchronize(*args, **kwargs):
-                if is_capturing():
-                    w.note("sync", what, frame=True)
-                return original(*args, **kwargs)
-
-            return synchronize
-
-        return outer
-
-    _replace(stack, torch.cuda, "synchronize", make("torch.cuda.synchronize"))
-    _replace(stack, torch.cuda.Stream, "synchronize", make("Stream.synchronize"))
-    _replace(stack, torch.cuda.Event, "synchronize", make("Event.synchronize"))
+    replace(stack, convert_frame, "get_and_maybe_log_recompilation_reasons", make)
 
 
 def _threads(w: Witnesses, stack) -> None:

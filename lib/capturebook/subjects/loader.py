@@ -77,13 +77,21 @@ def options_for(build, subject: Subject, arm: Arm) -> tuple[dict, str]:
 
 
 def as_step(value) -> Step:
-    """What build returned, as a Step: a Step, or (callable, example inputs)."""
-    if isinstance(value, Step):
-        return value
+    """What build returned, as a Step: a Step, or (callable, example inputs). An nn.Module's buffers are its state."""
+    import torch
+
     if isinstance(value, tuple) and len(value) == 2 and callable(value[0]):
         fn, inputs = value
-        return Step(fn=fn, make_inputs=lambda seed: _vary(inputs, seed))
-    raise SubjectError(f"subject: build returned {type(value).__name__}; allowed: a Step, or (callable, inputs)")
+        inputs = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+        value = Step(fn=fn, make_inputs=lambda seed: _vary(inputs, seed))
+    if not isinstance(value, Step):
+        raise SubjectError(f"subject: build returned {type(value).__name__}; allowed: a Step, or (callable, inputs)")
+    if not callable(value.fn):
+        raise SubjectError(f"step: fn is {type(value.fn).__name__}; allowed: a callable")
+    if isinstance(value.fn, torch.nn.Module) and value.state is None:
+        module = value.fn
+        value.state = lambda: dict(module.named_buffers())
+    return value
 
 
 def _vary(inputs: tuple, seed: int) -> tuple:
@@ -93,10 +101,14 @@ def _vary(inputs: tuple, seed: int) -> tuple:
     generator = torch.Generator().manual_seed(seed)
 
     def one(x):
-        if not isinstance(x, torch.Tensor) or not x.is_floating_point() or seed == 0:
-            return x.clone() if isinstance(x, torch.Tensor) else x
-        noise = torch.randn(x.shape, generator=generator)
-        spread = x.float().std().item() if x.numel() > 1 else 1.0
-        return (noise * (spread or 1.0) + x.float().mean().item()).to(x.device, x.dtype)
+        if not isinstance(x, torch.Tensor):
+            return x
+        pinned = x.device.type == "cpu" and torch.cuda.is_initialized() and x.is_pinned()
+        new = torch.empty_like(x, pin_memory=pinned).copy_(x.detach())
+        if x.is_floating_point() and seed != 0:
+            spread = x.detach().float().std().item() if x.numel() > 1 else 1.0
+            noise = torch.randn(x.shape, generator=generator) * (spread or 1.0) + x.detach().float().mean().item()
+            new.copy_(noise)
+        return new.requires_grad_(x.requires_grad)
 
     return tuple(one(x) for x in inputs)

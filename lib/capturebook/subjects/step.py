@@ -18,16 +18,18 @@ from typing import Any
 class Step:
     """One decode step (or kernel call), and what is needed to judge it. Only the first two fields are required.
 
-    fn(*inputs) -> tensor, tuple, dict or None. make_inputs(seed) -> tuple: tensors whose shapes, dtypes and
-    strides are fixed while values, lengths and indices vary with the seed; Python values the same for all seeds.
+    fn(*inputs) -> tensor, tuple, dict or None; a function or an nn.Module, whose buffers are its state if no other is
+    declared. make_inputs(seed) -> tuple: tensors (device or pinned host) whose shapes, dtypes and strides are fixed
+    while values, lengths and indices vary with the seed; Python values the same for all seeds.
     state() -> {name: tensor}: all that outlives a call, asked anew each time; snapshotted, restored, compared.
-    advance(i): the caller's host work before call or replay i. around(): the context for warm-up, capture and
-    eager calls (default torch.no_grad). compiled(compile) -> fn: where torch.compile goes, if not on the whole
-    step; it gets a callable that compiles what it is given as the arm says. reference(*inputs) -> like fn's output;
-    check(inputs, outputs) -> bool instead. tolerance: relative to max|reference|, one for all outputs or one each.
+    advance(i): the caller's host work before call or replay i; one counter over every call, the captured one too, and
+    every replay. around(): the context for warm-up, capture and eager calls (default torch.no_grad).
+    compiled(compile) -> fn: where torch.compile goes, if not on the whole step; it gets a callable that compiles what
+    it is given as the arm says. reference(*inputs) -> like fn's output; check(inputs, outputs) -> bool instead, where
+    outputs is what fn returned. tolerance: relative to max|reference|, one for all outputs or one each.
     twin: a Step with torch ops in place of the Triton calls and nothing else changed. kernels: the Triton kernels
     by name (else discovered). pinned: {kernel name: Triton config keywords} for tuning=pinned (else the winner of
-    a live run). drive(h): the step's own protocol. close(): called at the end.
+    a live run). drive(h): the step's own protocol, on a probes.handle.Handle. close(): called at the end.
     """
 
     fn: Callable[..., Any]
@@ -48,17 +50,29 @@ class Step:
 
 
 def outputs_by_name(value) -> dict[str, Any]:
-    """fn's result as {name: tensor}: "out" for one tensor, "out0", "out1"... for a tuple, the keys of a dict."""
+    """fn's result as {name: tensor}: "out" for one tensor, "out0", "out1"... for a tuple, the keys of a dict.
+
+    What lies deeper has its path for a name ("out1.0"); values that are no tensors are left out.
+    """
     import torch
 
     if value is None:
         return {}
     if isinstance(value, torch.Tensor):
         return {"out": value}
-    if isinstance(value, dict):
-        pairs = value.items()
-    elif isinstance(value, (tuple, list)):
-        pairs = ((f"out{i}", v) for i, v in enumerate(value))
-    else:
+    if not isinstance(value, (dict, tuple, list)):
         raise TypeError(f"step: fn returned {type(value).__name__}; allowed: tensor, tuple, list, dict or None")
-    return {name: v for name, v in pairs if isinstance(v, torch.Tensor)}
+    return dict(_named(value, "" if isinstance(value, dict) else "out"))
+
+
+def _named(value, prefix: str):
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield prefix, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _named(inner, f"{prefix}.{key}" if prefix else str(key))
+    elif isinstance(value, (tuple, list)):
+        for index, inner in enumerate(value):
+            yield from _named(inner, f"out{index}" if prefix == "out" else f"{prefix}.{index}")

@@ -1,0 +1,112 @@
+"""How a step is taken through compile, warm-up, capture and replay: the default way, or the step's own `drive`.
+
+The default, for each call and replay: restore the state, advance(i), snapshot, run, compare with the reference
+computed from that snapshot. Capture success proves nothing: three replays with other inputs are compared.
+"""
+
+from . import diagnose, timed
+from .compiled import compiled, warm_stack
+from .handle import Handle, place
+
+REPLAYS = 3
+
+
+def warm_ups(arm) -> int:
+    """How many warm-up calls an arm makes."""
+    return int(arm.warmup[4:]) if arm.warmup.startswith("warm") else 0
+
+
+class Protocol:
+    """One probe's way from compile to its last comparison; `checks` are its comparisons, `bad` the wrong ones."""
+
+    def __init__(self, ctx, calls, captures, witnesses):
+        self._ctx, self._calls, self._captures, self._witnesses = ctx, calls, captures, witnesses
+        self._arm = ctx.probe.arm
+        self._fn = None
+        self._handle: Handle | None = None
+
+    @property
+    def checks(self) -> list:
+        return self._calls.checks + (self._handle.checks if self._handle else [])
+
+    @property
+    def bad(self) -> list:
+        return [check for check in self.checks if not check.ok]
+
+    def drive(self) -> None:
+        """Everything up to the last comparison, and times if they are asked for and nothing was wrong."""
+        import torch
+
+        arm, calls = self._arm, self._calls
+        if calls.device.type == "cuda":
+            torch.cuda.init()
+        self._fn = compiled(calls.step, arm)
+        if calls.step.drive is not None and arm.capture != "none":
+            return self._own()
+        self._ctx.stage("compile" if arm.compile != "none" and warm_ups(arm) else "warmup")
+        if arm.warmup == "kernel_cold":
+            warm_stack(arm, calls)
+        for number in range(warm_ups(arm)):
+            calls.warm_up(self._fn, f"warm-up {number + 1}")
+            self._ctx.stage("warmup")
+        if arm.capture == "none":
+            self._ctx.stage("verify")
+            for number in range(REPLAYS):
+                calls.eager(self._fn, f"call {number + 1}")
+            return self._time("call", lambda: calls.call(self._fn))
+        with self._captures.open(stream=calls.stream, before=calls.prepare_capture):
+            calls.capture(self._fn)
+        if "frozen_advance_passes" in self._ctx.fields.get("payload", {}):
+            self._ctx.fields["payload"]["frozen_advance_passes"] = True
+        self._ctx.stage("replay")
+        for number in range(REPLAYS):
+            calls.replay(self._captures.last, f"replay {number + 1}")
+        return self._time("replay", lambda: calls.replayed(self._captures.last))
+
+    def _own(self) -> None:
+        """The step drives itself. A failure in a capture or replay that it made without us is placed there too."""
+        self._handle = Handle(self._ctx, self._calls, self._captures, self._fn)
+        self._ctx.stage("warmup")
+        try:
+            self._calls.step.drive(self._handle)
+        except BaseException as error:
+            stage = place(error)
+            if stage:
+                self._ctx.stage(stage)
+            raise
+        finally:
+            self._ctx.fields.setdefault("effective", {})["phases"] = self._handle.phases
+        if not self._handle.checks:
+            self._calls.caveats.append("the step's own protocol checked nothing: only that it ran is known")
+
+    def _time(self, what: str, go) -> None:
+        count = self._ctx.args.get("samples")
+        if count and not self.bad:
+            self._ctx.stage("time")
+            self._ctx.fields["samples"] = {what: timed.samples(self._calls, go, count)}
+
+    def diagnose(self) -> None:
+        """Readings about a result that was wrong, and whether a compiled step would be compiled again."""
+        facts, calls = self._ctx.fields["effective"], self._calls
+        if self.bad:
+            if self._captures.last is not None:
+                missing = self._ctx.fields.setdefault("graph", {})
+                self._read(missing, "missing", lambda: diagnose.kernels_missing(calls, self._fn, self._captures.last))
+            self._read(facts, "deterministic", lambda: diagnose.deterministic(calls))
+            if isinstance(facts.get("deterministic"), dict):
+                facts |= facts.pop("deterministic")
+            if self._arm.compile != "none":
+                self._read(facts, "opcheck", lambda: diagnose.operators(calls))
+        elif self._arm.compile != "none" and self._ctx.probe.watched and self._handle is None:
+            self._read(facts, "recompiles", lambda: diagnose.recompiles(calls, self._fn))
+            if facts.get("recompiles"):
+                self._witnesses.note("recompile", facts["recompiles"], capturing=False, same_shape=True)
+                calls.caveats.append(f"a further call of the same shape is compiled anew: {facts['recompiles'][:200]}")
+
+    def _read(self, fields: dict, name: str, measure) -> None:
+        """Add one reading. The result stays what it is when the reading fails; the caveat says so."""
+        try:
+            fields[name] = measure()
+        except Exception as error:
+            text = str(error).partition("\n")[0][:200]
+            self._calls.caveats.append(f"{name} was not read: {type(error).__name__}: {text}")
