@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import launch_bench
+import psutil
 import pytest
 from launch_bench import Bench
 
@@ -28,3 +29,5 @@ def bench(request, tmp_path, monkeypatch):
     monkeypatch.setenv("CAPTUREBOOK_ROOT", str(tmp_path))
     yield made
     assert not made.running()
+    # Neither a connection nor a forward stays.
+    assert not [child.cmdline() for child in psutil.Process().children() if child.name() == "ssh"]

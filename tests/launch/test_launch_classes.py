@@ -10,6 +10,14 @@ from launch_bench import free_port, log_of, stage
 
 from capturebook import launch as launching
 
+here_only = pytest.mark.parametrize("bench", ["here"], indirect=True)
+
+
+def both(plants: dict, over_ssh: tuple[str, ...]) -> list[tuple[str, str]]:
+    """All plants here, and those whose name begins so over ssh too: what differs there is the transport alone."""
+    return [("here", name) for name in plants] + [("ssh", name) for name in plants if name.startswith(over_ssh)]
+
+
 # Class, script, fields. The script's last line proves that all of it ran.
 CANNOT_HAPPEN = {
     "C1: a child reads standard input": (
@@ -37,7 +45,7 @@ CANNOT_HAPPEN = {
 }
 
 
-@pytest.mark.parametrize("plant", CANNOT_HAPPEN)
+@pytest.mark.parametrize(("bench", "plant"), both(CANNOT_HAPPEN, ("C1", "C2", "C4")), indirect=["bench"])
 def test_it_cannot_happen(bench, plant):
     text, fields = CANNOT_HAPPEN[plant]
     fields = {"name": "t.sh", **fields}
@@ -125,7 +133,7 @@ DIE = (
 )
 
 
-@pytest.mark.parametrize("plant", NAMED)
+@pytest.mark.parametrize(("bench", "plant"), both(NAMED, ("C3: an", "C8", "C13", "C14")), indirect=["bench"])
 def test_it_is_named(bench, plant):
     (klass, where, status, words), text, fields = NAMED[plant]
     fields = {"name": "t.sh", "result": {"log": "^RESULT"}, **fields}
@@ -147,11 +155,13 @@ def command(bench, *words, **fields):
     return bench.launch(command=list(words), **{"result": {"log": "^RESULT"}, **fields})
 
 
+@here_only
 def test_c1_code_on_standard_input_is_named(bench):
     record = command(bench, "bash")
     assert record.payload["class"] == "C1" and record.status == "not_run"
 
 
+@here_only
 def test_c2_a_file_altered_on_its_way_is_named(bench, monkeypatch):
     from capturebook.launch.host import Host
 
@@ -162,6 +172,7 @@ def test_c2_a_file_altered_on_its_way_is_named(bench, monkeypatch):
     assert (record.payload["class"], record.payload["failed_stage"]) == ("C2", "deliver")
 
 
+@here_only
 def test_c5_a_command_that_is_not_there(bench):
     record = command(bench, "no-such-command", "x")
     assert (record.payload["class"], record.payload["failed_stage"]) == ("C5", "environment")
@@ -238,11 +249,13 @@ def test_c12_a_number_that_is_another_process_now_is_not_signalled(bench):
         other.wait()
 
 
+@here_only
 def test_c15_a_triton_kernel_in_minus_c_is_named(bench):
     record = command(bench, sys.executable, "-c", "import triton\n@triton.jit\ndef k(): pass")
     assert (record.payload["class"], record.payload["failed_stage"]) == ("C15", "syntax")
 
 
+@here_only
 def test_c16_spawn_from_minus_c_is_named_by_its_log(bench):
     code = (
         "import multiprocessing as m\ndef f(): print(1)\np = m.get_context('spawn').Process(target=f)\n"
@@ -258,6 +271,7 @@ def test_c18_a_setting_that_a_wrapper_drops(bench):
     assert "MY_FLAG was to be '0' and is not set" in record.reason
 
 
+@here_only
 def test_c18_an_effective_value_is_recorded(bench):
     record = command(bench, "sh", "-c", "echo RESULT $TORCH_X", env={"TORCH_X": "1"})
     assert stage(record, "environment")["evidence"]["variables"]["TORCH_X"] == "1"

@@ -45,18 +45,18 @@ cb_is_member() {
     [ "$7" = "$1" ] || cb_has_nonce "$cb_pid"
 }
 
-# End what is left of the launch: SIGTERM, 2 s, SIGKILL. Arguments as cb_find_members; cb_left names who was there.
+# End what is left of the launch: 0.3 s to end by itself, SIGTERM, 1 s, SIGKILL. Arguments as cb_find_members; cb_left names who was there.
 cb_sweep() {
     cb_left=
     cb_try=0
     while cb_find_members "$1" "$2" "$3"; do
         case $cb_try in
-            5)
+            3)
                 for cb_pid in $cb_members; do cb_left="$cb_left $(tr "\n" " " 2>/dev/null <"/proc/$cb_pid/comm")"; done
                 kill -TERM $cb_members 2>/dev/null
                 ;;
-            25 | 35 | 45) kill -KILL $cb_members 2>/dev/null ;;
-            60) return 1 ;;
+            13 | 23 | 33) kill -KILL $cb_members 2>/dev/null ;;
+            48) return 1 ;;
         esac
         cb_try=$((cb_try + 1))
         sleep 0.1
