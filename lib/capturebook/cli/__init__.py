@@ -8,7 +8,7 @@ import argparse
 import signal
 import sys
 
-from . import build, launching, look, probe, repro, run
+from . import build, gallery, launching, look, probe, repro, run
 from .common import BAD_INPUT, INCOMPLETE, InputError
 
 OWNERS = ("none", "kernel", "stack", "environment", "not_run", "undetermined")
@@ -80,6 +80,16 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--json", action="store_true", help="rows on stdout")
 
     repro.add_commands(add)
+
+    p = add("gallery", gallery.gallery, "planted failures of every class and sound steps: judge them all")
+    p.add_argument("--list", action="store_true", help="name the cases and run nothing")
+    p.add_argument("--only", action="append", default=[], metavar="ID", help="this case alone; may be given again")
+    p.add_argument("--shard", default="", metavar="I/N", help="every N-th case from the I-th")
+    p.add_argument("--from", dest="recorded", metavar="RUN", help="recompute from a gallery run's records; no GPU")
+    p.add_argument("--limit", type=float, default=0.0, metavar="S", help="stop after this many seconds; 0 never")
+    p.add_argument("--parallel", type=int, default=0, metavar="N", help="probes at a time; 0 chooses by cores")
+    p.add_argument("--run-dir", metavar="RUN", help="run folder to make")
+    p.add_argument("--json", action="store_true", help="{case, expected, got, seconds} on stdout")
 
     launching.add_commands(add)
 

@@ -19,12 +19,12 @@ B1 = [
 
 B2 = [
     Case("b2_never_run", "b1_b2_compile:compiled_but_never_run", "B2", "900 although everything was compiled before",
-         "Run every compiled artifact once before the capture.", COLD, cured=True, cpu=True, cost=2,
+         "Run every compiled artifact once before the capture.", COLD, cured=True, cost=2,
          source="https://github.com/vllm-project/vllm/issues/40742"),
     Case("b2_second_size", "b1_b2_compile:second_size_never_run", "B2",
          "900 at the second size, although both were compiled before",
          "Run every compiled artifact once before the capture.", UNCOMPILED, fixed="second_size_never_run_fixed",
-         cpu=True, cost=2),
+         cost=2),
 ]  # fmt: skip
 
 NO_TREES = "A mode without trees (default, max-autotune-no-cudagraphs) under an outer capture."
