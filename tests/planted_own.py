@@ -115,10 +115,52 @@ def result_decides_a_shape() -> Step:
     return Step(fn=fn, make_inputs=draw)
 
 
+def branches_on_its_own_buffer() -> Step:
+    out, weight = torch.ones(4096), torch.ones(4096)
+
+    def fn(x):
+        scale[(4,)](x, out, x.numel(), 2.0, BLOCK=1024)
+        return scaled(x) if (out * weight).sum().item() > 0 else x
+
+    return Step(fn=fn, make_inputs=draw)
+
+
 def branches_on_an_input() -> Step:
     def fn(x):
         y = scaled(x)
         return y if x.abs().sum().item() > 0 else scaled(y[1:])
+
+    return Step(fn=fn, make_inputs=draw)
+
+
+@torch.library.triton_op("planted_own::triple", mutates_args=())
+def triple(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    torch.library.wrap_triton(scale)[(4,)](x, out, x.numel(), 3.0, BLOCK=1024)
+    return out
+
+
+def launches_in_an_operator() -> Step:
+    return Step(fn=torch.compile(lambda x: triple(x) + 1), make_inputs=draw)
+
+
+def branches_on_an_operators_result() -> Step:
+    return Step(fn=lambda x: x if triple(x).any() else scaled(x), make_inputs=draw)
+
+
+@triton.jit
+def copy_block(source, target, BLOCK: tl.constexpr):
+    target.store([0], source.load([0]))
+
+
+def takes_descriptors() -> Step:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    def fn(x):
+        out = torch.empty_like(x)
+        described = [TensorDescriptor.from_tensor(t, [512]) for t in (x, out)]
+        copy_block[(8,)](*described, BLOCK=512)
+        return out
 
     return Step(fn=fn, make_inputs=draw)
 

@@ -102,7 +102,26 @@ def test_the_kernel_of_the_readme_is_recorded_as_it_stands(tmp_path):
     assert found.name == "double_kernel" and found.args["x"].shape == (8, 4096)
 
 
-@pytest.mark.parametrize("name", ["branches_on_a_result", "lists_a_result", "result_decides_a_shape"])
+def test_launches_in_operators_and_compiled_functions_are_seen():
+    recording = record_step(step("launches_in_an_operator"), {}, 90)
+    assert [e.name for e in recording.examples] == ["scale"] and recording.unseen == []
+
+
+def test_a_tensor_descriptor_keeps_its_block():
+    (found,) = arguments("takes_descriptors")
+    assert "512" in found[3].arguments()["source"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "branches_on_a_result",
+        "branches_on_an_operators_result",
+        "branches_on_its_own_buffer",
+        "lists_a_result",
+        "result_decides_a_shape",
+    ],
+)
 def test_control_flow_on_a_value_that_no_launch_computed_is_one_clear_line(name):
     with pytest.raises(RecordingError) as caught:
         record_step(step(name), {}, 90)

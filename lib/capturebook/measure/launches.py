@@ -62,6 +62,7 @@ def record_step(target: str, options: dict, sm: int) -> Recording:
                 stack.callback(step.close)
             inputs = step.make_inputs(0)
         del launches[:]  # a build may warm its kernels up; only the call counts
+        unreal.called_with(inputs)
         with explained("the step could not be called with its launches recorded instead of made"):
             with step.around() if step.around else torch.no_grad(), fresh_memory_is_nan(), unreal:
                 if step.advance:

@@ -18,22 +18,33 @@ class UnrealValue(RuntimeError):
 class Unreal(TorchDispatchMode):
     """Follows what recorded launches would have written through torch's operators.
 
-    A launch may write all memory that the call made; what was there before (inputs, weights, state) counts as real
-    until something unreal is copied into it. `silent` names custom operators that launched no kernel.
+    A launch counts as writing all its tensors but the step's inputs, which servers read on the host as well (lengths,
+    say): an input that a kernel changes is not followed. `silent` names custom operators that launched no kernel.
     """
 
     def __init__(self):
         super().__init__()
-        self._made: dict[int, torch.UntypedStorage] = {}  # held, so that no address comes twice
+        self._held: dict[int, torch.UntypedStorage] = {}  # so that no address comes twice
         self._unreal: set[int] = set()
+        self._inputs: set[int] = set()
         self._launches = 0
         self._operators: dict[str, int] = {}
+
+    def called_with(self, inputs: tuple) -> None:
+        """These are the inputs of the call that begins: nothing is unreal yet."""
+        self._inputs = {_key(x) for x in _tensors(inputs)}
+        self._unreal.clear()
 
     def launched(self, args: Iterable) -> None:
         """A launch with these arguments was recorded."""
         self._launches += 1
-        bases = [getattr(x, "base", x) for x in args]  # a TensorDescriptor's tensor
-        self._unreal |= {_key(x) for x in _tensors(bases) if _key(x) in self._made}
+        for x in _tensors([getattr(x, "base", x) for x in args]):  # a TensorDescriptor has its tensor as base
+            if _key(x) not in self._inputs:
+                self._mark(x)
+
+    def _mark(self, tensor: torch.Tensor) -> None:
+        self._held[_key(tensor)] = tensor.untyped_storage()
+        self._unreal.add(_key(tensor))
 
     @property
     def silent(self) -> list[str]:
@@ -53,12 +64,9 @@ class Unreal(TorchDispatchMode):
         launched = self._launches - before
         if function.namespace not in _LIBRARY:
             self._operators[str(function)] = self._operators.get(str(function), 0) + launched
-        had = {_key(x) for x in _tensors(given)}
-        for x in _tensors(result):
-            if _key(x) not in had:
-                self._made[_key(x)] = x.untyped_storage()
-            if launched or had & self._unreal:
-                self._unreal.add(_key(x))
+        if launched or {_key(x) for x in _tensors(given)} & self._unreal:
+            for x in _tensors(result):
+                self._mark(x)
         return result
 
 
