@@ -177,3 +177,13 @@ def test_the_shell_files_parse_everywhere():
         for shell in ("dash", "bash"):
             path = resources.files("capturebook.launch") / "sh" / f"{name}.sh"
             assert subprocess.run([shell, "-n", path], capture_output=True, text=True).stderr == ""
+
+
+def test_the_example_of_the_readme(tmp_path, monkeypatch, repo):
+    monkeypatch.setenv("CAPTUREBOOK_ROOT", str(tmp_path))
+    bench = Bench(tmp_path)
+    spec = launching.load(repo / "examples/launch_check.yaml")
+    record = launching.launch(spec, None, bench.events.append)
+    assert record.status == "pass" and log_of(bench, record)[-1] == f"RESULT {record.nonce}"
+    server = launching.load(repo / "examples/launch_server.yaml")
+    assert server.adapter == "sglang" and server.env == {"SGLANG_SM120_MMA_FLASHMLA": "0"}

@@ -114,18 +114,42 @@ def test_adapters_add_the_name_of_the_run_once():
     assert adapters.names_the_run("/f/model", "n0", "/f") and not adapters.names_the_run("/fun/model", "n0", "/f")
 
 
-def test_metrics_are_read_as_prometheus_writes_them():
-    # Independent truth: the text that prometheus_client itself renders.
+@pytest.fixture
+def prometheus():
+    """Serves what prometheus_client itself renders: our reading's independent truth."""
     client = pytest.importorskip("prometheus_client")
     registry = client.CollectorRegistry()
-    counter = client.Counter("sglang:generation_tokens", "tokens", ["rank"], registry=registry)
-    counter.labels("0").inc(5)
-    counter.labels("1").inc(7)
+    server, thread = client.start_http_server(0, addr="127.0.0.1", registry=registry)
+    yield client, registry, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_metrics_are_read_as_prometheus_writes_them(prometheus):
+    client, registry, base = prometheus
+    labels = ["model_name", "tp_rank", "dp_rank"]
+    tokens = client.Counter("sglang:generation_tokens", "tokens", labels, registry=registry)
+    # A label's value may hold braces, quotes and spaces; tensor ranks are twins, data-parallel ranks are not.
+    for tp, dp, count in (("0", "0", 5), ("1", "0", 5), ("0", "1", 7)):
+        tokens.labels('a {"b"} c, tp_rank="9"', tp, dp).inc(count)
+    usage = client.Gauge("sglang:token_usage", "share", ["dp_rank"], registry=registry)
+    usage.labels("0").set(0.25)
+    usage.labels("1").set(0.75)
     client.Gauge("sglang:gen_throughput", "tok/s", registry=registry).set(float("nan"))
     client.Histogram("sglang:time_to_first_token_seconds", "s", registry=registry).observe(0.25)
-    values = metrics.parse(client.generate_latest(registry).decode())
-    assert values["sglang:generation_tokens_total"] == 12 and "sglang:gen_throughput" not in values
-    assert values["sglang:time_to_first_token_seconds_sum"] == 0.25
+    values = metrics.scrape(adapters.SGLANG, base)
+    assert values == {"generated_tokens": 12, "cache_usage": 0.75, "ttft_sum_s": 0.25, "ttft_count": 1}
+
+
+def test_why_there_are_no_metrics_is_said(prometheus):
+    client, registry, base = prometheus
+    with pytest.raises(metrics.NoMetrics, match="has no /metrics"):
+        metrics.scrape(adapters.TRANSFORMERS, base)
+    with pytest.raises(metrics.NoMetrics, match="none of .* has a name we know; vLLM"):
+        metrics.scrape(adapters.VLLM, base)
+    with pytest.raises(metrics.NoMetrics, match="Connection refused"):
+        metrics.scrape(adapters.VLLM, "http://127.0.0.1:1")
 
 
 def test_percentiles_are_samples():
