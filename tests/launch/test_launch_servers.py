@@ -163,3 +163,27 @@ def test_a_sweep_needs_an_adapter_and_sane_sizes(bench):
     record = bench.script("echo RESULT\n", result={"log": "RESULT"})
     with pytest.raises(launching.LaunchError, match="has no adapter"):
         launching.sweep(record.run)
+
+
+def test_ranks_priorities_and_shares_are_not_counted_twice():
+    client = pytest.importorskip("prometheus_client")
+    registry = client.CollectorRegistry()
+    labels = ["model_name", "tp_rank", "dp_rank", "priority"]
+    running = client.Gauge("sglang:num_running_reqs", "requests", labels, registry=registry)
+    usage = client.Gauge("sglang:token_usage", "share", labels, registry=registry)
+    for dp in "01":
+        for tp in "01":
+            running.labels('a "} 9 model\\', tp, dp, "").set(4)
+            running.labels('a "} 9 model\\', tp, dp, "1").set(3)
+            usage.labels('a "} 9 model\\', tp, dp, "").set(0.25 + 0.5 * int(dp))
+    values = metrics.parse(client.generate_latest(registry).decode())
+    # Two data-parallel ranks with four requests each.
+    assert values == {"sglang:num_running_reqs": 8, "sglang:token_usage": 0.75}
+
+
+@here_only
+def test_a_progress_bar_that_hangs_is_placed_in_its_phase(bench):
+    # As tqdm writes: over its line, which ends only when all is done.
+    text = "printf 'Model loading took 5 GiB\\n\\rCapturing CUDA graphs: 0%%\\rCapturing CUDA graphs: 1%%'; sleep 60\n"
+    record = bench.script(text, adapter="vllm", port="auto", deadline=3)
+    assert record.status == "timeout" and "in phase capture" in record.reason

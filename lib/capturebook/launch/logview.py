@@ -11,6 +11,9 @@ from .redact import Redactor
 KEPT = 40
 """Last lines that are kept for reports."""
 
+BAR = 4096
+"""Bytes at the end of an unfinished line that are looked at."""
+
 
 class LogView:
     """Lines so far. `wanted` are patterns to look for ({name: pattern}); `found` has the first line for each."""
@@ -35,6 +38,9 @@ class LogView:
         self.offset += len(chunk)
         *whole, self._partial = (self._partial + chunk).split(b"\n")
         self._take(whole, seconds)
+        # A progress bar ends its line when it is done (vLLM's capture: minutes); what it wrote over was said before.
+        for state in self._partial[-BAR:].split(b"\r")[1:-1]:
+            self._look_for_wanted(self._redactor.text(state.decode("utf-8", "replace")), seconds)
 
     def finish(self, seconds: float | None) -> None:
         """The program has ended: a last line without its newline counts too."""
@@ -59,10 +65,13 @@ class LogView:
                 self._look(part, seconds)
         self.last = (self.last + texts)[-KEPT:]
 
-    def _look(self, text: str, seconds: float | None) -> None:
+    def _look_for_wanted(self, text: str, seconds: float | None) -> None:
         for name, pattern in self._wanted.items():
             if name not in self.found and pattern.search(text):
                 self.found[name], self.at[name] = text[:300], seconds
+
+    def _look(self, text: str, seconds: float | None) -> None:
+        self._look_for_wanted(text, seconds)
         if len(self.said) < KEPT:
             said = meaning(text)
             if said:
