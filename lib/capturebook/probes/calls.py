@@ -26,6 +26,7 @@ class Calls:
         self.inputs = inputs.make(step, seed)
         self.state = State(step)
         self._captured_output = None
+        self._shapes: dict = {}
         self._verifier = verify.Verifier(step, arm, self.state, self.cuda, self.caveats, self.around)
         self._warmer = None
         if arm.thread == "other":
@@ -86,14 +87,17 @@ class Calls:
         self._freeze = None
         self._begin()
         self._counter += 1
+        self._shapes = self.state.shapes()
         self.synchronize()
 
     def capture(self, fn) -> None:
         """The captured call. Its stream is current already; it computes nothing until a replay."""
-        before = self.state.shapes()
         with self.around():
             self._captured_output = fn(*self.inputs)
-        self.state.note_captured(before)
+
+    def took_capture(self) -> None:
+        """After the capture has ended: what the host's part of the captured call did to the state's shapes."""
+        self.state.note_captured(self._shapes)
 
     def call(self, fn, stream=None):
         """One call on the live inputs."""

@@ -36,8 +36,7 @@ class Captures:
         for function in self.prepare:
             function(graph)
         before()
-        torch.cuda.synchronize()
-        memory_before = memory.read()
+        memory_before = memory.settled()
         with self._warnings() if watched else contextlib.nullcontext():
             with torch.cuda.graph(graph, **how):
                 yield graph

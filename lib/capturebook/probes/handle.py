@@ -75,8 +75,7 @@ class Handle:
             self._captures.prepare.append(graph)
             return
         self._ctx.stage("capture")
-        torch.cuda.synchronize()
-        self._announced = (graph, memory.read())
+        self._announced = (graph, memory.settled())
 
     def replay(self) -> None:
         """Replay the last graph on the current stream. All that is free is filled with NaN first."""

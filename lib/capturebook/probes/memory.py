@@ -12,6 +12,15 @@ def read() -> dict[str, int]:
     }
 
 
+def settled() -> dict[str, int]:
+    """The same with nothing pending and no free blocks cached, as torch.cuda.graph makes it before it begins."""
+    import torch
+
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    return read()
+
+
 def grown(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
     """What one graph costs, in bytes: allocated, reserved, and driver_used (with graph objects and workspaces)."""
     return {

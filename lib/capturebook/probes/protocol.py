@@ -56,6 +56,7 @@ class Protocol:
             return self._time("call", lambda: calls.call(self._fn))
         with self._captures.open(stream=calls.stream, before=calls.prepare_capture):
             calls.capture(self._fn)
+        calls.took_capture()
         if "frozen_advance_passes" in self._ctx.fields.get("payload", {}):
             self._ctx.fields["payload"]["frozen_advance_passes"] = True
         self._ctx.stage("replay")
