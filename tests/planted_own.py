@@ -66,6 +66,14 @@ def launches_thrice() -> Step:
     return Step(fn=lambda x: (scaled(x), scaled(x, 3.0), scaled(x[1:])), make_inputs=draw)
 
 
+def warms_up() -> Step:
+    def fn(x):
+        scale.warmup(torch.float32, torch.float32, 4096, 2.0, grid=(8,), BLOCK=512)
+        return scaled(x)
+
+    return Step(fn=fn, make_inputs=draw)
+
+
 def _tuned(x):
     out = torch.empty_like(x)
     scale_tuned[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel(), 7)
@@ -169,6 +177,15 @@ def takes_descriptors() -> Step:
 def double(x: torch.Tensor) -> torch.Tensor:
     """As an operator whose CPU implementation has no kernel."""
     return x * 2
+
+
+@torch.library.custom_op("planted_own::on_cuda", mutates_args=(), device_types="cuda")
+def on_cuda(x: torch.Tensor) -> torch.Tensor:
+    return scaled(x)
+
+
+def needs_cuda() -> Step:
+    return Step(fn=lambda x: on_cuda(x), make_inputs=draw)
 
 
 def hides_launches() -> Step:

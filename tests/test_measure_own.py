@@ -64,6 +64,8 @@ def test_specialisation_is_that_of_the_call():
 def test_every_launch_that_compiles_differently_is_one_example():
     names = [name for name, *_ in arguments("launches_thrice")]
     assert names == ["scale", "scale (call 2)"], "two of the three launches compile alike"
+    (found,) = arguments("warms_up")
+    assert found[3].arguments()["BLOCK"] == "=1024", "what is compiled ahead is no launch"
 
 
 def test_heuristics_prunes_and_hooks_are_followed():
@@ -140,6 +142,12 @@ def test_what_was_not_seen_is_said():
         "kernel add is declared and was not launched by the call",
         "operator planted_own.double.default launched no Triton kernel here",
     ]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here, and the operator runs on it")
+def test_an_operator_for_cuda_alone_is_named():
+    with pytest.raises(RecordingError, match="could not be called.*NotImplementedError.*planted_own::on_cuda"):
+        record_step(step("needs_cuda"), {}, 90)
 
 
 def test_a_step_without_launches_or_that_raises_is_one_line_of_the_build(pool):
