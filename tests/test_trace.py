@@ -1,0 +1,93 @@
+"""Dynamo's trace without a GPU: Triton kernels seen, breaks with the user's line, recompiles with their guard."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from capturebook.attribution import judge
+from capturebook.probes import Probe, ProbePool
+from capturebook.records import Arm, Subject
+from evidence.records import info
+from test_probes import Run
+
+STEPS = Path(__file__).parent / "planted_trace.py"
+NAMES = ["sound", "breaks_twice", "counts_in_python", "hides_its_kernel", "has_a_stream", "raises"]
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory):
+    """{name: record}, each traced in a process of its own."""
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(STEPS.parent), os.environ.get("PYTHONPATH", "")])
+    probes = [
+        Probe(
+            kind="trace",
+            job="capturebook.probes.trace:run",
+            subject=Subject(target=f"{STEPS}:{name}"),
+            arm=Arm(capture="none", compile="eager"),
+            args={"target": 90},
+        )
+        for name in NAMES
+    ]
+    with ProbePool(Run(tmp_path_factory.mktemp("run")), on_event=lambda text: None) as pool:
+        return dict(zip(NAMES, pool.run(probes)))
+
+
+def line_of(code: str) -> int:
+    return next(n for n, line in enumerate(STEPS.read_text().splitlines(), 1) if code in line)
+
+
+def test_kernels_are_traced_in_one_graph_and_not_launched(traced):
+    found = traced["sound"]
+    assert found.status == "pass", found.chain
+    assert found.payload["kernels"] == {"double_kernel": 1, "tuned_kernel": 1}
+    assert (found.payload["graphs"], found.payload["breaks"], found.payload["launches"]) == (1, [], {})
+    assert (found.payload["recompiles"], found.payload["calls"]) == ([], 4)
+    assert found.payload["torch"] == torch.__version__ and found.payload["target"] == "sm_90"
+    assert "asks for CUDA memory while it runs" in found.caveats[0]
+
+
+def test_breaks_are_at_the_users_line(traced):
+    found = traced["breaks_twice"]
+    assert found.status == "pass", found.chain
+    broke = {entry["line"]: entry for entry in found.payload["breaks"]}
+    assert set(broke) == {line_of("foreign()  # before"), line_of("if x.sum() > 0")}
+    assert all(entry["file"].endswith("planted_trace.py") for entry in broke.values())
+    assert "_FuncPtr" in broke[line_of("foreign()  # before")]["reason"]
+    assert found.payload["kernels"] == {"double_kernel": 1}
+    assert not found.payload["recompiles"]
+
+
+def test_a_recompile_names_the_guard_that_failed(traced):
+    found = traced["counts_in_python"]
+    assert found.status == "pass", found.chain
+    assert [(r["call"], r["guard"]) for r in found.payload["recompiles"]] == [
+        (1, "now['i'] == ''"), (2, "now['i'] == 'x'"), (3, "now['i'] == 'xx'"),
+    ]  # fmt: skip
+    assert found.payload["recompiles"][0]["line"] == line_of("len(now[")
+    assert found.payload["graphs"] == 4
+
+
+def test_what_runs_outside_the_graphs_is_counted_and_not_launched(traced):
+    found = traced["hides_its_kernel"]
+    assert found.status == "pass", found.chain
+    assert (found.payload["kernels"], found.payload["launches"]) == ({}, {"double_kernel": 4})
+    assert found.payload["breaks"]
+
+
+def test_a_step_that_needs_cuda_is_skipped_and_says_so(traced):
+    found = traced["has_a_stream"]
+    assert found.status == "skipped" and found.reason.startswith("not traced without a GPU: ")
+
+
+def test_an_error_of_the_step_is_an_error(traced):
+    found = traced["raises"]
+    assert found.status == "fail" and found.payload["torch"] == torch.__version__
+
+
+def test_a_trace_is_no_evidence(traced):
+    for name in ("sound", "raises"):
+        record = traced[name]
+        verdict = judge(info(record.arm) | {"nonce": record.nonce}, {}, [record])
+        assert verdict.owner == "not_run" and not verdict.records and not verdict.hazards
