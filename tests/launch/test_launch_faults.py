@@ -399,3 +399,34 @@ def test_an_inherited_secret_is_redacted_at_the_source(bench, monkeypatch):
     assert log_of(bench, record) == ["RESULT [redacted]"]
     kept = [path for path in bench.root.rglob("*") if path.is_file() and b"inherited-one" in path.read_bytes()]
     assert kept == []
+
+
+CLIENT = """\
+import os, sys, urllib.request
+print("RESULT", urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/work", timeout=10).read().decode(), flush=True)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("status", ["0", "5"])
+@here_only
+def test_two_launches_in_order_and_the_first_stopped_when_the_second_fails(bench, status):
+    bench.write("server.py", SERVER)
+    bench.write("client.py", CLIENT)
+    first = bench.spec(
+        name="prefill", script="server.py", interpreter=[sys.executable], args=["{port}"], port="auto", ready=READY
+    )
+    second = bench.spec(
+        name="decode", script="client.py", args=["{prefill.port}", status], result={"log": "worked for"}
+    )
+    records = launching.launch_in_order([first, second], bench.host, bench.events.append)
+    # The second really reached the first, which had warmed up before it was started.
+    assert log_of(bench, records[1]) == [f"RESULT worked for {records[0].nonce}"]
+    if status == "0":
+        assert [record.status for record in records] == ["pass", "pass"]
+        launching.stop(records[0].run, bench.events.append)
+    else:
+        assert [record.status for record in records] == ["pass", "fail", "pass"]
+        assert records[2].run == records[0].run and records[2].payload["stopped"] is True
+    with pytest.raises(launching.LaunchFileError, match="given to 2 launches"):
+        launching.launch_in_order([first, first], bench.host, bench.events.append)

@@ -13,7 +13,7 @@ from .common import COMPLETE, INCOMPLETE, InputError, emit, say
 def add_commands(add) -> None:
     """Register the four; `add(name, function, help)` makes a subcommand's parser."""
     p = add("launch", launch, "start a script or server here or over SSH, each stage proven before the next")
-    p.add_argument("file", metavar="FILE", help="launch file (YAML), or a comparison of launches: with arms")
+    p.add_argument("file", nargs="+", metavar="FILE", help="launch file (YAML), or a comparison of launches: with arms")
     p.add_argument("--host", metavar="H", help="where, as ssh takes it; else this machine")
     p.add_argument("--json", action="store_true", help="the record on stdout")
 
@@ -34,19 +34,30 @@ def add_commands(add) -> None:
 def launch(args) -> int:
     """Exit status 0 only when ready, or for a script when its `result` holds; 3 otherwise."""
     try:
-        if comparison.is_comparison(args.file):
-            return _compare(args)
-        spec = launching.load(args.file)
+        if len(args.file) > 1:
+            return _in_order(args)
+        if comparison.is_comparison(args.file[0]):
+            return compare_launches(args.file, args.host, args.json)
+        spec = launching.load(args.file[0])
         return _told(args, partial(launching.launch, spec, args.host, on_event=say))
     except (launching.LaunchFileError, FileNotFoundError) as exc:
         raise InputError(exc) from None
 
 
-def _compare(args) -> int:
-    """Exit status 0 only when every arm got ready, or failed by what its log says; 3 otherwise."""
-    compared = compare.compare(comparison.load_comparison(args.file), args.host, on_event=say)
-    say("", *compare.lines(compared), f"records: {paths.shown(compared.path)}")
+def _in_order(args) -> int:
+    """Exit status 0 only when all got ready or done, each after the one before it."""
+    specs = [launching.load(name) for name in args.file]
+    records = launching.launch_in_order(specs, args.host, on_event=say)
     if args.json:
+        emit([record.model_dump() for record in records])
+    return COMPLETE if all(record.status == "pass" for record in records[: len(specs)]) else INCOMPLETE
+
+
+def compare_launches(file: str, host: str | None, as_json: bool = False) -> int:
+    """Exit status 0 only when every arm got ready, or failed by what its log says; 3 otherwise."""
+    compared = compare.compare(comparison.load_comparison(file), host, on_event=say)
+    say("", *compare.lines(compared), f"records: {paths.shown(compared.path)}")
+    if as_json:
         emit(compared.to_json())
     return COMPLETE if all(one.conclusive for one in compared.tried) else INCOMPLETE
 

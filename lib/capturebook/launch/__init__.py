@@ -3,6 +3,7 @@
 from .checkout import run_there
 from .control import attach, stop
 from .launcher import launch
+from .order import launch_in_order
 from .spec import LaunchFile, LaunchFileError, load, validated
 from .store import Entry, LaunchError, entries
 from .sweeping import sweep
@@ -15,6 +16,7 @@ __all__ = [
     "attach",
     "entries",
     "launch",
+    "launch_in_order",
     "load",
     "run_there",
     "stop",

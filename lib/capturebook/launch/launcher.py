@@ -39,8 +39,8 @@ def launch(
     server) or has ended (a script). The program survives this process; `attach` and `stop` find it by its id.
 
     `show` gets the program's lines, redacted; `after` is called while the host is still connected, once the launch
-    passed; `facts` are kept in launch.json. Returns the record, appended to outputs/launches/ID/records.jsonl.
-    Raises LaunchFileError for bad input, before anything is started.
+    passed; `facts` are kept in launch.json (`known`: more names to replace in the launch file). Returns the record,
+    appended to outputs/launches/ID/records.jsonl. Raises LaunchFileError for bad input, before anything is started.
     """
     if host is not None and (not host or host.startswith("-") or any(c.isspace() or ord(c) < 32 for c in host)):
         raise LaunchFileError(f"host: given {host!r}; allowed: what ssh takes as a destination")
@@ -133,7 +133,8 @@ class Starting:
 
     def _syntax(self, evidence: dict) -> None:
         port, hides = self._candidate_port(), syntax.hiding_class(self.spec, self.deliveries)
-        self.resolved = resolve(self.spec, self.folder, self._nonce, port, self.interpreter, hides)
+        known = self.entry.info.get("known", {})
+        self.resolved = resolve(self.spec, self.folder, self._nonce, port, self.interpreter, hides, known)
         syntax.check(self.resolved, f"{self.folder}/work", self.deliveries, self.host, self._start_text(), evidence)
 
     def _environment(self, evidence: dict) -> None:

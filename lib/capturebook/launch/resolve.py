@@ -35,15 +35,23 @@ class Resolved:
 
 
 def resolve(
-    spec: LaunchFile, folder: str, nonce: str, port: int | None, interpreter: list[str], hides: str
+    spec: LaunchFile,
+    folder: str,
+    nonce: str,
+    port: int | None,
+    interpreter: list[str],
+    hides: str,
+    known: dict[str, str],
 ) -> Resolved:
     """`folder` is the launch's folder on the host, `interpreter` what runs the script, `hides` the class of a script
-    that says it succeeded and did not (C7, or C14 for one that relies on set -e)."""
+    that says it succeeded and did not (C7, or C14 for one that relies on set -e), `known` more names to replace."""
     work = f"{folder}/work"
+    names = {"folder": work, "nonce": nonce, **known} | ({} if port is None else {"port": str(port)})
 
     def put(text: str) -> str:
-        text = text.replace("{folder}", work).replace("{nonce}", nonce)
-        return text if port is None else text.replace("{port}", str(port))
+        for name, value in names.items():
+            text = text.replace(f"{{{name}}}", value)
+        return text
 
     cwd = put(spec.cwd) if spec.cwd is not None else work
     if not cwd.startswith("/"):
