@@ -50,7 +50,7 @@ def _prepare(ctx, arm: Arm, stack) -> tuple:
     from ..probes import drive, tuning
     from ..probes.calls import Calls
     from ..probes.compiled import compiled
-    from ..probes.protocol import REPLAYS
+    from ..probes.protocol import REPLAYS, warm_ups
 
     ctx.stage("build")
     tuning.prepare(arm, ctx.args)
@@ -68,7 +68,7 @@ def _prepare(ctx, arm: Arm, stack) -> tuple:
     stack.callback(calls.close)
     ctx.stage("warmup")
     fn = compiled(step, arm)
-    for number in range(int(arm.warmup[4:]) if arm.warmup.startswith("warm") else 1):
+    for number in range(warm_ups(arm) or 1):
         calls.warm_up(fn, f"warm-up {number + 1}")
     if arm.capture == "none":
         calls.eager(fn, "call 1")
@@ -79,6 +79,7 @@ def _prepare(ctx, arm: Arm, stack) -> tuple:
         captured = torch.cuda.CUDAGraph()
         with torch.cuda.graph(captured, stream=calls.stream, capture_error_mode=arm.capture):
             calls.capture(fn)
+        calls.took_capture()
         ctx.stage("replay")
         for number in range(REPLAYS):
             calls.replay(captured, f"replay {number + 1}")
@@ -90,10 +91,14 @@ def _prepare(ctx, arm: Arm, stack) -> tuple:
 
 
 def _timed(calls, go) -> float:
-    """Microseconds of one run from restored state: between two events on the arm's stream; by the clock on a CPU."""
+    """Microseconds of one run from restored state: between two events on the arm's stream; by the clock on a CPU.
+
+    `advance` is not called: it numbers the calls that are compared, and a caller's cache may end where those do.
+    """
     import torch
 
-    calls.prepare_capture()
+    calls.state.restore()
+    calls.synchronize()
     if not calls.cuda:
         began = time.perf_counter()
         go()
