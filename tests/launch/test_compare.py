@@ -47,6 +47,16 @@ def test_an_arm_that_did_not_run_tests_nothing(bench):
 
 
 @here_only
+def test_run_runs_it_too_and_takes_nothing_of_the_chains(bench):
+    done = bench.cli("run", str(written(bench, arms=COMPARISON["arms"][1:], rivals=COMPARISON["rivals"][1:2])))
+    _, err = done.communicate(timeout=120)
+    assert done.returncode == 0 and "kernel: 0 held, 2 contradicted" in err, err
+    done = bench.cli("run", str(written(bench)), "--only", "00")
+    _, err = done.communicate(timeout=60)
+    assert done.returncode == 2 and "--only: given with a comparison of launches" in err
+
+
+@here_only
 def test_the_command_line_runs_it_and_says_what_held(bench):
     done = bench.cli("launch", str(written(bench)), "--json")
     out, err = done.communicate(timeout=120)

@@ -10,6 +10,7 @@ from .. import doctor, paths, provenance
 from ..chain import plan
 from ..chain.folder import RunFolder, fresh
 from ..chain.runner import Chain
+from ..launch.servers import comparison
 from ..params import apply_sets, load_preset, validate
 from ..probes import servers
 from . import launching
@@ -22,6 +23,8 @@ WITHOUT_PROBES = ("00", "05")
 
 def run(args) -> int:
     """From parameters to exit status. Raises InputError before anything is started."""
+    if args.preset and (status := _comparison(args)) is not None:
+        return status
     if args.host:
         return launching.run_there(args)
     facts = provenance.collect()
@@ -43,6 +46,19 @@ def run(args) -> int:
         return _end(held, args.expect)
     finally:
         held.close()
+
+
+def _comparison(args) -> int | None:
+    """The exit status of a comparison of launches, None when the preset is parameters of the chain."""
+    try:
+        if not comparison.is_comparison(args.preset, "preset"):
+            return None
+        given = [flag for flag in ("set", "only", "run_dir", "expect") if getattr(args, flag)]
+        if given:
+            raise ValueError(f"--{given[0].replace('_', '-')}: given with a comparison of launches; allowed: --host")
+        return launching.compare_launches(args.preset, args.host)
+    except (ValueError, FileNotFoundError) as exc:
+        raise InputError(exc) from None
 
 
 def _parameters(args, facts: dict) -> tuple:

@@ -115,11 +115,11 @@ class Comparison(_Strict):
         return found
 
 
-def is_comparison(name: str | Path) -> bool:
-    """Whether a YAML file holds arms, so that it compares launches instead of being one. Raises LaunchFileError for
-    what is no YAML."""
+def is_comparison(name: str | Path, what: str = "launch file") -> bool:
+    """Whether a YAML file holds arms, so that it compares launches. Raises LaunchFileError for what is no YAML, and
+    calls it `what` there."""
     path = _path(name)
-    return path.suffix in (".yaml", ".yml") and path.is_file() and "arms" in _values(path)
+    return path.suffix in (".yaml", ".yml") and path.is_file() and "arms" in _values(path, what)
 
 
 def load_comparison(name: str | Path) -> Comparison:
@@ -135,11 +135,11 @@ def load_comparison(name: str | Path) -> Comparison:
     raise LaunchFileError(f"comparison: {where}: given {error['input']!r:.80}; {error['msg'].lower()}")
 
 
-def _values(path: Path) -> dict:
+def _values(path: Path, what: str = "comparison") -> dict:
     try:
         return load_preset(path)
     except ValueError as exc:
-        raise LaunchFileError(f"launch file: {str(exc).removeprefix('preset: ')}") from None
+        raise LaunchFileError(f"{what}: {str(exc).removeprefix('preset: ')}") from None
 
 
 def _path(name: str | Path) -> Path:
