@@ -37,7 +37,7 @@ def launch(args) -> int:
         if len(args.file) > 1:
             return _in_order(args)
         if comparison.is_comparison(args.file[0]):
-            return compare_launches(args.file, args.host, args.json)
+            return compare_launches(args.file[0], args.host, args.json)
         spec = launching.load(args.file[0])
         return _told(args, partial(launching.launch, spec, args.host, on_event=say))
     except (launching.LaunchFileError, FileNotFoundError) as exc:
