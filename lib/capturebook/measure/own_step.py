@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import count
 
 from ..probes.compare import clone, compare, copy_into
+from ..probes.compiled import compiled
+from ..probes.state import State
 from ..records import Arm, Check, Subject
 from ..subjects.step import outputs_by_name
 from .poison import fresh_memory_is_nan
@@ -27,7 +29,7 @@ class Side:
 
     def __init__(self, step):
         self.step = step
-        self._first, self._counter = clone(self.state()), count()
+        self._state, self._counter = State(step), count()
 
     @property
     def alone(self) -> bool:
@@ -35,11 +37,11 @@ class Side:
         return bool(self.step.advance or self.state())
 
     def state(self) -> dict:
-        return dict(self.step.state()) if self.step.state else {}
+        return self._state.live()
 
     def begin(self) -> None:
         """Before a call or replay: the first state again, and the host's work for it."""
-        copy_into(self.state(), self._first)
+        self._state.restore()
         if self.step.advance:
             self.step.advance(next(self._counter))
 
@@ -54,16 +56,10 @@ class Side:
 
         Compiled when it is first called, so that whatever goes wrong does so in a call of this variant.
         """
-        import torch
-
-        how = {"backend": mode} if mode in ("eager", "aot_eager") else {"mode": mode}
-
-        def compile_(function):
-            return torch.compile(function, **how)
 
         @functools.cache
         def made():
-            return self.step.compiled(compile_) if self.step.compiled else compile_(self.step.fn)
+            return compiled(self.step, Arm(compile=mode))
 
         return lambda *inputs: made()(*inputs)
 

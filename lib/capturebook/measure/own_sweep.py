@@ -114,12 +114,13 @@ class _Point:
         ctx, asked = self.ctx, self.ctx.probe.subject.options
         side = Side(self.step)
         payload = {"batch": asked["batch"], "context": asked.get("context"), "left": {}}
-        inputs = own_inputs.draw(self.step, ctx.seed, side.alone, ctx.args["memory_gib"])
+        variants = self._variants(side, payload["left"])
+        alone = any(variant.side.alone for variant in variants)
+        inputs = own_inputs.draw(self.step, ctx.seed, alone, ctx.args["memory_gib"])
         if inputs.problem:
             return {"status": "skipped", "reason": inputs.problem, "payload": payload}
         payload |= {"sets": len(inputs.sets), "left_out": inputs.left_out, "flops": None, "work": WORK}
-        payload |= {"method": SINGLE if side.alone else MANY, "tokens_per_second_means": _tokens(asked["build"])}
-        variants = self._variants(side, payload["left"])
+        payload |= {"method": SINGLE if alone else MANY, "tokens_per_second_means": _tokens(asked["build"])}
         ctx.stage("verify")
         checks = verify(variants, self.step, inputs.sets, ctx, payload["left"])
         if not checks:
@@ -160,7 +161,7 @@ class _Point:
         variants = [v for v in variants if v.name not in payload["left"]]
         ctx.stage("time")
         calls = {v.name: [partial(v.side.call, v.fn, one) for one in sets] for v in variants}
-        if variants[0].side.alone:
+        if payload["method"] == SINGLE:
             samples = timing.time_single(calls, {v.name: v.side.begin for v in variants}, ctx.args["samples"])
         else:
             samples = timing.time_variants(calls, ctx.args["samples"])
