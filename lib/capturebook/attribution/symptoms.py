@@ -17,7 +17,8 @@ _LIBRARY = re.compile(
 )
 _COPY = re.compile(r"Cannot copy between CPU and CUDA tensors during CUDA graph capture")
 _GENERATOR = re.compile(
-    r"Cannot call CUDAGeneratorImpl::\w+ during CUDA graph capture|Attempt to increase offset for a CUDA generator"
+    r"CUDAGeneratorImpl::\w+ (can be called )?during (CUDA graph|stream) capture"
+    r"|Attempt to increase offset for a CUDA generator"
 )
 _TREES = re.compile(r"Cannot prepare for replay during capturing stage")
 _OVERWRITTEN = re.compile(r"output of CUDAGraphs that has been overwritten by a subsequent run")

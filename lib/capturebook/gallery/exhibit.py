@@ -7,9 +7,13 @@ from functools import cache
 from ..attribution.decision import Decision
 from ..attribution.recipes import RECIPES
 from ..attribution.rules import RULES
-from ..records import Record
+from ..records import Arm, Record
 from .case import Case
 from .evaluate import Asked
+
+
+PLAIN = "captured uncompiled, after two calls"
+"""What the default arm is called."""
 
 
 @cache
@@ -61,7 +65,7 @@ def exhibit(asked: Asked, known: dict[str, Record], result: dict, repaired: dict
         "class": case.cls,
         "symptom": case.symptom,
         "cause": cause(case),
-        "asked": decision.arm.label(),
+        "asked": decision.arm.label() if decision.arm != Arm() else PLAIN,
         "env": " ".join(f"{name}={value}" for name, value in case.env.items()),
         "evidence": evidence(decision.primary),
         "fix": case.fix,
