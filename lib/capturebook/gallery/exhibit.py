@@ -11,7 +11,6 @@ from ..records import Arm, Record
 from .case import Case
 from .evaluate import Asked
 
-
 PLAIN = "captured uncompiled, after two calls"
 """What the default arm is called."""
 
