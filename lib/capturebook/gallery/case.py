@@ -24,7 +24,8 @@ class Case:
 
     cls: the class that is known, None for a sound step. question: factors of the arm; empty asks the default question
     (captured, and if that passes, compiled too). symptom: what its user sees. fix: what to do. fixed: another build of
-    the same file, sound, that shows it; cured: a change of arm shows it (the verdict must say `fixed`).
+    the same file, sound, that shows it (the same build: without the variables in env); cured: a change of arm shows it
+    (the verdict must say `fixed`).
     silent: no exception tells. source: the public report that it retells. cpu: the eager step runs without a GPU.
     cost: 1 uncompiled, 2 compiled or with an environment of its own, 3 slow.
     """
@@ -73,6 +74,6 @@ class Case:
             symptom=f"{self.id}, with its fix",
             question=self.question,
             options=self.options,
-            env=self.env,
+            env={} if self.fixed == self.build else self.env,
             cost=self.cost,
         )

@@ -117,7 +117,7 @@ K5 = [
 STATIC = "Keep it in a device buffer that the caller writes before each replay."
 KEEP = "Keep the buffer as long as the graph, and copy into it."
 K6 = [
-    Case("k6_scalar", "k6_baked:scalar", "K6", "the first replay is right, the others repeat its number", STATIC,
+    Case("k6_scalar", "k6_baked:scalar", "K6", "every replay repeats the number of the capture", STATIC,
          UNCOMPILED, fixed="scalar_fixed", silent=True, cpu=True),
     Case("k6_branch", "k6_baked:branch", "K6", "every second replay is wrong", "torch.where on a device flag.",
          UNCOMPILED, fixed="branch_fixed", silent=True, cpu=True),

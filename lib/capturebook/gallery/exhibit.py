@@ -33,7 +33,7 @@ def cause(case: Case) -> str:
 
 def diff(case: Case) -> list[tuple[str, str]]:
     """The fix as a change of code: (" ", "-" or "+", line), the docstrings left out. Empty without a fixed variant."""
-    if not case.fixed:
+    if case.fixed in ("", case.build):
         return []
     before, after = (_body(case.file, name) for name in (case.build, case.fixed))
     lines = list(difflib.unified_diff(before, after, n=2, lineterm=""))[2:]
