@@ -188,3 +188,23 @@ def build_hangs() -> Step:
 
 def build_raises() -> Step:
     raise RuntimeError("no weights")
+
+
+class _Counter:
+    def __init__(self):
+        self.calls, self.seen = 0, []
+
+
+def keeps_a_hidden_count() -> Step:
+    """Wrong from its second call on, by what it keeps in an attribute, a list, a tensor and a closure cell."""
+    kept, total, number = _Counter(), torch.zeros(1), 0
+
+    def fn(x):
+        nonlocal number
+        number += 1
+        kept.calls += 1
+        kept.seen.append(number)
+        total.add_(1)
+        return x + number + kept.calls + len(kept.seen) + total
+
+    return Step(fn=fn, make_inputs=draw, reference=lambda x: x + 4)

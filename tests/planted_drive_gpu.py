@@ -270,12 +270,14 @@ def leaves_the_capture_by_set_stream() -> Step:
 
 
 def beside_a_busy_thread() -> Step:
-    """A thread of the subject's asks the device for memory all the time, past torch's allocator cache."""
-    stop = threading.Event()
+    """A thread of the subject's asks an event how it is, and the device for memory past torch's allocator cache."""
+    stop, event = threading.Event(), torch.cuda.Event()
+    event.record()
 
     def work():
         while not stop.is_set():
             try:
+                event.query()
                 torch.empty(32 << 20, dtype=torch.uint8, device="cuda")
                 torch.cuda.empty_cache()
             except RuntimeError as error:

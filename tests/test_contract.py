@@ -78,6 +78,12 @@ def test_a_step_that_is_not_deterministic_is_read_as_such(pool):
     assert (record.status, record.effective["deterministic"], record.effective["random"]) == ("wrong", False, False)
 
 
+def test_what_a_step_keeps_without_declaring_it_is_no_chance(pool):
+    record = ask(pool, "keeps_a_hidden_count")
+    assert (record.status, record.reason.partition(":")[0]) == ("wrong", "warm-up 2")
+    assert (record.effective["deterministic"], record.effective["random"]) == (True, False)
+
+
 BROKEN = {
     "dtype_varies": "make_inputs: dtype of input 0 is torch.float64 for seed 1; before: torch.float32",
     "strides_vary": "make_inputs: strides of input 0 is (1, 4) for seed 1; before: (8, 1)",

@@ -22,6 +22,8 @@ def _watched_places():
         "Event.wait": torch.cuda.Event.wait,
         "Event.synchronize": torch.cuda.Event.synchronize,
         "Stream.synchronize": torch.cuda.Stream.synchronize,
+        "Stream.query": torch.cuda.Stream.query,
+        "Event.query": torch.cuda.Event.query,
         "StreamContext.__exit__": torch.cuda.StreamContext.__exit__,
         "CUDAGraph.capture_begin": torch.cuda.CUDAGraph.capture_begin,
         "_set_stream_by_id": torch.cuda._set_stream_by_id,
@@ -49,6 +51,7 @@ def test_public_functions_stay_what_they_are_and_methods_are_treated_alike_by_dy
     public = ("synchronize", "set_stream", "stream", "current_stream", "is_current_stream_capturing", "graph")
     methods = [
         (torch.cuda.Event, "record"), (torch.cuda.Event, "wait"), (torch.cuda.Event, "synchronize"),
+        (torch.cuda.Event, "query"), (torch.cuda.Stream, "query"),
         (torch.cuda.Stream, "synchronize"), (torch.cuda.StreamContext, "__exit__"),
         (torch.cuda.CUDAGraph, "capture_begin"), (Autotuner, "_bench"),
     ]  # fmt: skip
@@ -72,6 +75,28 @@ def test_an_exception_that_ends_a_thread_is_recorded():
     assert event.kind == "thread_error"
     assert "division by zero" in event.what
     assert event.data["thread"] == "subject-loader"
+
+
+def test_a_call_of_another_thread_is_named_while_a_capture_is_open():
+    """The device is not touched: the accelerator's wait is replaced below the witness."""
+    original, torch._C._accelerator_synchronizeDevice = torch._C._accelerator_synchronizeDevice, lambda *a: None
+    try:
+        witnesses = Witnesses(None, ())
+        with watch(witnesses):
+
+            def wait():
+                torch._C._accelerator_synchronizeDevice(0)
+
+            for capturing in (None, threading.get_ident(), None):
+                witnesses.capturing_thread = capturing
+                thread = threading.Thread(target=wait, name="metrics")
+                thread.start()
+                thread.join()
+                wait()
+    finally:
+        torch._C._accelerator_synchronizeDevice = original
+    (event,) = witnesses.events
+    assert (event.kind, event.capturing, event.data["thread"]) == ("thread_call", True, "metrics")
 
 
 def test_events_are_bounded_and_counts_are_not():

@@ -1,6 +1,7 @@
 """One capture, as the arm says: the graph, what it cost, what was warned of, and what it holds."""
 
 import contextlib
+import threading
 import time
 import warnings
 
@@ -38,7 +39,7 @@ class Captures:
         before()
         memory_before = memory.settled()
         with self._warnings() if watched else contextlib.nullcontext():
-            with torch.cuda.graph(graph, **how):
+            with self._seen_by_threads(), torch.cuda.graph(graph, **how):
                 yield graph
                 if self._threads.names():
                     time.sleep(HOLD_SECONDS)
@@ -62,6 +63,15 @@ class Captures:
         if self._ctx.probe.arm.overlap and not held["parallel"]:
             lost = "overlap lost: the captured graph is one chain, the side stream's work runs in line"
             self._caveats.append(lost)
+
+    @contextlib.contextmanager
+    def _seen_by_threads(self):
+        """Calls that other threads make meanwhile are noted: only their own thread would know otherwise."""
+        self._witnesses.capturing_thread = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._witnesses.capturing_thread = None
 
     @contextlib.contextmanager
     def _warnings(self):

@@ -5,16 +5,23 @@ from collections import Counter
 from ..subjects.step import outputs_by_name
 from . import inputs, rng
 from .compare import clone, compare
+from .hidden import Hidden
 
 
 def deterministic(calls) -> dict[str, bool]:
     """{"deterministic": two plain calls from the same state and inputs agree within the step's tolerance,
     "random": they do so only from the same state of the random number generators}.
+
+    What the step keeps without declaring it is put back too: such a step is not random, but has a state of its own.
     """
-    start = rng.snapshot(calls.cuda)
-    first, second = plain_call(calls), plain_call(calls)
+    start, kept = rng.snapshot(calls.cuda), Hidden(calls.step.fn)
+    first = plain_call(calls)
+    kept.restore()
+    second = plain_call(calls)
+    kept.restore()
     rng.restore(start)
     again = plain_call(calls)
+    kept.restore()
     same = _agree(calls, first, second)
     return {"deterministic": same, "random": not same and _agree(calls, first, again)}
 

@@ -96,8 +96,7 @@ class Protocol:
             self._read(facts, "deterministic", lambda: diagnose.deterministic(calls))
             if isinstance(facts.get("deterministic"), dict):
                 facts |= facts.pop("deterministic")
-            if self._arm.compile != "none":
-                self._read(facts, "opcheck", lambda: diagnose.operators(calls))
+            self._read(facts, "opcheck", lambda: diagnose.operators(calls))
         elif self._arm.compile != "none" and self._ctx.probe.watched and self._handle is None:
             self._read(facts, "recompiles", lambda: diagnose.recompiles(calls, self._fn))
             if facts.get("recompiles"):

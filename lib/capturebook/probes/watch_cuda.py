@@ -1,6 +1,7 @@
 """Witnesses of torch's CUDA interface: waits and work outside a capture, host synchronisation, captures in captures."""
 
 import sys
+import threading
 
 from .witnesses import Witnesses, is_capturing, replace
 
@@ -83,8 +84,9 @@ def _set(stream) -> None:
 
 
 def syncs(w: Witnesses, stack) -> None:
-    """Host synchronisation while capturing, by name; `.item()` and copies are seen by their error, not here.
+    """Host synchronisation and queries while capturing, by name, of other threads too (thread_call).
 
+    `.item()` and copies are seen by their error, not here: Dynamo would see a wrapper of a tensor's methods.
     torch.cuda.graph synchronises before it begins, so a capture inside the capture is seen here, before it can fail.
     """
     import torch
@@ -98,6 +100,9 @@ def syncs(w: Witnesses, stack) -> None:
                     w.note("sync", what, frame=True)
                     if _on_stack(entering):
                         w.note("capture_begin", "torch.cuda.graph inside the capture", frame=True)
+                elif w.capturing_thread not in (None, threading.get_ident()):
+                    name = threading.current_thread().name
+                    w.note("thread_call", what, frame=True, capturing=True, thread=name)
                 return original(*args, **kwargs)
 
             return synchronize
@@ -111,8 +116,9 @@ def syncs(w: Witnesses, stack) -> None:
     ):
         if hasattr(torch._C, name):
             replace(stack, torch._C, name, make(what))
-    replace(stack, torch.cuda.Stream, "synchronize", make("Stream.synchronize"))
-    replace(stack, torch.cuda.Event, "synchronize", make("Event.synchronize"))
+    for owner in (torch.cuda.Stream, torch.cuda.Event):
+        for name in ("synchronize", "query"):
+            replace(stack, owner, name, make(f"{owner.__name__}.{name}"))
 
 
 def _on_stack(code) -> bool:

@@ -23,6 +23,8 @@ class Witnesses:
     def __init__(self, run: str | None, folders: tuple[str, ...]):
         self.events: list[Event] = []
         self.counts: dict[str, int] = {}
+        self.capturing_thread: int | None = None
+        """Identity of the thread that has a capture open, while it has one."""
         self._run, self._folders = run, folders
 
     def note(self, kind: str, what: str, *, frame: bool = False, capturing: bool | None = None, **data) -> None:

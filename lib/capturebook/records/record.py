@@ -43,7 +43,8 @@ class Event(_Strict):
     """One witness reading: something of note happened, `capturing` or not.
 
     kind: jit, module_load, autotune (a raw Triton tuning), inductor_autotune, dynamo (a frame is compiled),
-    recompile, wait (on work outside the capture), sync, thread_error, capture_begin.
+    recompile (with the guard that failed), wait (on work outside the capture), launch (a stream outside it was
+    current), sync, capture_begin (inside a capture), thread_call (another thread's), thread_error, warning.
     """
 
     kind: str
