@@ -96,6 +96,9 @@ def test_a_probe_without_a_gpu_is_not_run(root, capsys, monkeypatch):
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert (found["owner"], found["class"]) == ("not_run", None)
+    assert "whose fault a failure is, and its class" in found["undecided"]
+    assert (found["trace"]["status"], found["trace"]["root"]["type"]) == ("fail", "SubjectError")
+    assert found["trace"]["torch"] in err
     assert err.strip().splitlines()[-1].startswith("Not decided: the diagnostic did not run")
     (run,) = (root / "outputs").iterdir()
     assert found["run"] == f"outputs/{run.name}"

@@ -1,11 +1,13 @@
 """Dynamo's trace without a GPU: Triton kernels seen, breaks with the user's line, recompiles with their guard."""
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 import torch
 
+from capturebook import cli
 from capturebook.attribution import judge
 from capturebook.probes import Probe, ProbePool
 from capturebook.records import Arm, Subject
@@ -91,3 +93,17 @@ def test_a_trace_is_no_evidence(traced):
         record = traced[name]
         verdict = judge(info(record.arm) | {"nonce": record.nonce}, {}, [record])
         assert verdict.owner == "not_run" and not verdict.records and not verdict.hazards
+
+
+def test_the_command_without_a_gpu_traces_and_says_what_stays_open(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    words = ["probe", f"{STEPS}:breaks_twice", "--json", "--run-dir", str(tmp_path / "run")]
+    assert cli.main(words) == 3
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["owner"] == "not_run" and found["trace"]["status"] == "pass"
+    lines = {entry["line"] for entry in found["trace"]["breaks"]}
+    assert lines == {line_of("foreign()  # before"), line_of("if x.sum() > 0")}
+    assert "Not decided without a CUDA GPU: whether the step survives capture and replay" in err
+    assert f"torch {torch.__version__}" in err and "no evidence for a verdict" in err
+    assert f"break at {found['trace']['breaks'][1]['file']}:{line_of('if x.sum() > 0')}: if x.sum() > 0" in err

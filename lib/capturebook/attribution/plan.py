@@ -4,6 +4,8 @@ Called again and again: `while probes := next_probes(info, hypothesis, records):
 however it ended, is not asked for twice.
 """
 
+from dataclasses import replace
+
 from ..probes.probe import Probe
 from ..records import Arm, Record, Subject
 from . import controls as control_rules
@@ -115,3 +117,14 @@ def _label(need: Need) -> str:
 def arm_probe(arm: Arm, parameters: dict, role: str = "arm", watched: bool = True, label: str = "") -> Probe:
     """The probe of one planned arm, the same as `next_probes` would ask for, so that neither repeats the other."""
     return _probe(Need(role, arm, label or "planned", watched=watched), parameters, None)
+
+
+def trace_probe(arm: Arm, parameters: dict) -> Probe:
+    """Dynamo's trace of the step on a CPU, as for the first of the run's targets; what it shows is no evidence."""
+    about = arm.changed(capture="none", compile="eager", fullgraph=False)
+    return replace(
+        _probe(Need("arm", about, "traced on the CPU"), parameters, None),
+        kind="trace",
+        job="capturebook.probes.trace:run",
+        args={"target": parameters["targets"][0]},
+    )

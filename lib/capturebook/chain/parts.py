@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from .. import doctor
 from ..attribution import load_hypothesis
-from ..attribution.plan import arm_probe, subject
+from ..attribution.plan import arm_probe, subject, trace_probe
 from ..records import SUBJECT_FACTORS, Arm, Record
 
 BUILT_IN = "capturebook.subjects.sparse_mla:"
@@ -128,7 +128,8 @@ def compiled_for_cpu(session) -> list[Record]:
 
     Kind `trace`, so that the judge, who asks about CUDA, does not take them for evidence. Small sizes: it is the
     compilation that is looked at. The step with a graph break in the middle shows that breaks are counted. Of a
-    user's own subject only the twin: the built-in operator has an implementation for the CPU, a Triton call has none.
+    user's own subject only the twin: the built-in operator has an implementation for the CPU, a Triton call has none;
+    the step itself is traced by Dynamo as for a GPU, and not run.
     """
     from ..probes import Probe
 
@@ -153,6 +154,8 @@ def compiled_for_cpu(session) -> list[Record]:
         )
         for arm in wanted
     ]
+    if not built_in(session):
+        probes.append(trace_probe(asked(session), session.params.model_dump()))
     return session.outcomes(probes)
 
 

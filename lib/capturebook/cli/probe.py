@@ -10,6 +10,7 @@ from ..chain import plan
 from ..chain.folder import RunFolder, fresh
 from ..params import validate
 from ..probes import ProbePool
+from . import tracing
 from .common import COMPLETE, INCOMPLETE, InputError, emit, say, where
 from .target import locate
 
@@ -93,10 +94,14 @@ def _decide(run: RunFolder, as_json: bool, with_smallest: bool) -> int:
     """Controls and arms until the verdict is closed, or nothing more can help."""
     with ProbePool(run, on_event=say) as pool:
         plan.pursue(run, pool, say, with_smallest)
+        traced = None if pool.gpu else tracing.run(run, pool)
     run.finish()
     verdict = plan.verdict(run)
     run.write_json("verdict.json", verdict.to_json())
+    if traced:
+        say(*tracing.told(traced))
     if as_json:
-        emit({**verdict.to_json(), "run": where(run)})
+        more = {"undecided": tracing.UNDECIDED, "trace": tracing.shown(traced)} if traced else {}
+        emit({**verdict.to_json(), "run": where(run), **more})
     say(verdict.sentence, *([verdict.smallest["sentence"]] if verdict.smallest else []))
     return INCOMPLETE if verdict.owner == "not_run" else COMPLETE

@@ -71,6 +71,8 @@ def run(ctx) -> dict:
         raise
     finally:
         ctx.fields["payload"] |= seen.payload()
+        ctx.fields["effective"] = {"device": "cpu", "torch": torch.__version__, "triton": triton.__version__}
+        ctx.fields["effective"] |= seen.effective()
     return {"status": "pass"}
 
 
@@ -197,6 +199,11 @@ class _Seen:
             "kernels": dict(self.kernels),
             "launches": dict(self.launches),
         }
+
+    def effective(self) -> dict:
+        """The same in the words of a step's record."""
+        reasons = [f"{b['file']}:{b['line']} {b['reason']}"[:300] for b in self.breaks.values()]
+        return {"graph_breaks": len(reasons), "graph_break_reasons": reasons[:8], "unique_graphs": self.graphs}
 
 
 def _reason(text: str) -> str:
