@@ -68,9 +68,16 @@ def _steps(group: list[Record]) -> str:
 
 
 def _compiled(group: list[Record]) -> str:
+    """Steps that Inductor compiled and ran on the CPU, and those that Dynamo traced and nothing ran."""
     breaks = sum(r.effective.get("graph_breaks", 0) for r in group)
-    steps, found = words.counted(len(group), "step"), words.counted(breaks, "graph break")
-    return f"{steps} compiled by Inductor for the CPU ({words.tally(group)}), {found} counted."
+    traced = [r for r in group if "calls" in r.payload]
+    ran = [r for r in group if r not in traced]
+    said = []
+    if ran:
+        said.append(f"{words.counted(len(ran), 'step')} compiled by Inductor for the CPU ({words.tally(ran)})")
+    if traced:
+        said.append(f"{words.counted(len(traced), 'step')} traced by Dynamo as for a GPU ({words.tally(traced)})")
+    return f"{', '.join(said)}, {words.counted(breaks, 'graph break')} counted."
 
 
 def _sweep(group: list[Record]) -> str:
