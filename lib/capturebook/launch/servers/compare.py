@@ -72,6 +72,8 @@ class Compared:
         """What an arm showed, in words."""
         said = [short(one.launched) + (f" ({one.launched.payload['class']})" if one.launched.payload["class"] else "")
                 for one in self.of(arm)]  # fmt: skip
+        bad = [one.swept.reason for one in self.of(arm) if one.swept and one.swept.status != "pass"]
+        said += [f"under load: {reason}" for reason in bad[:1]]
         ratios = self.ratios(arm)
         if ratios and arm != self.comparison.arms[0].id:
             spread = f" ({min(ratios):.2f} to {max(ratios):.2f} in {len(ratios)} rounds)" if len(ratios) > 1 else ""
