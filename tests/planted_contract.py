@@ -208,3 +208,30 @@ def keeps_a_hidden_count() -> Step:
         return x + number + kept.calls + len(kept.seen) + total
 
     return Step(fn=fn, make_inputs=draw, reference=lambda x: x + 4)
+
+
+def rounds_to_bfloat16() -> Step:
+    """No tolerance given: half a unit in the last place of a bfloat16 is no fault, four per cent is one."""
+    return Step(
+        fn=lambda x, off: (x * off).bfloat16(), make_inputs=lambda s: (*draw(s), 1.004), reference=lambda x, o: x
+    )
+
+
+def is_four_per_cent_off() -> Step:
+    return Step(fn=lambda x: (x * 1.04).bfloat16(), make_inputs=draw, reference=lambda x: x)
+
+
+def state_is_a_copy() -> Step:
+    now = {"n": 0}
+
+    def fn(x):
+        now["n"] += 1
+        return x + now["n"]
+
+    return Step(
+        fn=fn, make_inputs=draw, state=lambda: {"n": torch.tensor(now["n"])}, reference=lambda x: x + now["n"] + 1
+    )
+
+
+def changes_nothing() -> Step:
+    return Step(fn=lambda x: None, make_inputs=draw)

@@ -40,7 +40,7 @@ def ask(pool, name, **kw):
 
 RIGHT = (
     "module_with_a_cache", "module_and_inputs", "tuple_of_one", "writes_its_out_argument", "odd_inputs", "trains",
-    "random_numbers", "random_and_checked",
+    "random_numbers", "random_and_checked", "rounds_to_bfloat16",
 )  # fmt: skip
 
 
@@ -78,6 +78,13 @@ def test_a_step_that_is_not_deterministic_is_read_as_such(pool):
     assert (record.status, record.effective["deterministic"], record.effective["random"]) == ("wrong", False, False)
 
 
+def test_without_a_tolerance_the_dtype_decides_and_without_a_comparison_it_is_said(pool):
+    off, nothing = pool.run([asked("is_four_per_cent_off"), asked("changes_nothing")])
+    assert off.status == "wrong"
+    assert off.checks[0].tolerance == 2e-2
+    assert (nothing.status, nothing.caveats) == ("pass", ["nothing was compared: only that the step ran is known"])
+
+
 def test_what_a_step_keeps_without_declaring_it_is_no_chance(pool):
     record = ask(pool, "keeps_a_hidden_count")
     assert (record.status, record.reason.partition(":")[0]) == ("wrong", "warm-up 2")
@@ -91,6 +98,7 @@ BROKEN = {
     "count_varies": "make_inputs: 2 inputs for seed 1, 1 inputs before",
     "reference_gives_more": "reference: gives 'out2', which fn does not return; it returns out0, out1",
     "tolerance_is_short": "tolerance: 1 given; output 'out1' is number 2",
+    "state_is_a_copy": "state: 'n' is a copy; allowed: the tensor that the step itself reads",
     "state_is_a_list": "state: returned list; allowed: {name: tensor}",
 }
 

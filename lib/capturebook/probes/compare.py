@@ -15,7 +15,7 @@ def compare(call: str, got: dict, want: dict, tolerance) -> list[Check]:
     for index, (name, reference) in enumerate(want.items()):
         if name not in got:
             raise SubjectError(f"reference: gives {name!r}, which fn does not return; it returns {_names(got)}")
-        allowed = _tolerance(tolerance, index, name)
+        allowed = _tolerance(tolerance, index, name, got[name])
         error = _error(got[name], reference)
         checks.append(Check(call=call, output=name, error=finite(error), tolerance=allowed, ok=bool(error <= allowed)))
     return checks
@@ -28,7 +28,9 @@ def _renamed(got: dict, want: dict) -> dict:
     return want
 
 
-def _tolerance(tolerance, index: int, name: str) -> float:
+def _tolerance(tolerance, index: int, name: str, got) -> float:
+    if tolerance is None:
+        return default_tolerance(got.dtype)
     if isinstance(tolerance, dict):
         if name not in tolerance:
             raise SubjectError(f"tolerance: none for output {name!r}; given for {_names(tolerance)}")
@@ -38,6 +40,15 @@ def _tolerance(tolerance, index: int, name: str) -> float:
             raise SubjectError(f"tolerance: {len(tolerance)} given; output {name!r} is number {index + 1}")
         return float(tolerance[index])
     return float(tolerance)
+
+
+def default_tolerance(dtype) -> float:
+    """What a step's output may be off where the step does not say: some units in the last place of its dtype."""
+    import torch
+
+    if dtype.is_floating_point and dtype.itemsize == 1:
+        return 0.15
+    return {torch.bfloat16: 2e-2, torch.float16: 5e-3}.get(dtype, 1e-3)
 
 
 def _names(values: dict) -> str:

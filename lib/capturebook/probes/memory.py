@@ -2,14 +2,16 @@
 
 
 def read() -> dict[str, int]:
-    """Bytes now, on the current device. `driver_free` counts every process on the GPU, so it moves with them too."""
+    """Bytes now, on the current device; a pluggable allocator tells only the driver's part.
+
+    `driver_free` counts every process on the GPU, so it moves with them too.
+    """
     import torch
 
-    return {
-        "allocated": torch.cuda.memory_allocated(),
-        "reserved": torch.cuda.memory_reserved(),
-        "driver_free": torch.cuda.mem_get_info()[0],
-    }
+    now = {"driver_free": torch.cuda.mem_get_info()[0]}
+    if torch.cuda.get_allocator_backend() != "pluggable":
+        now |= {"allocated": torch.cuda.memory_allocated(), "reserved": torch.cuda.memory_reserved()}
+    return now
 
 
 def settled() -> dict[str, int]:
@@ -23,8 +25,5 @@ def settled() -> dict[str, int]:
 
 def grown(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
     """What one graph costs, in bytes: allocated, reserved, and driver_used (with graph objects and workspaces)."""
-    return {
-        "allocated": after["allocated"] - before["allocated"],
-        "reserved": after["reserved"] - before["reserved"],
-        "driver_used": before["driver_free"] - after["driver_free"],
-    }
+    cost = {name: after[name] - before[name] for name in ("allocated", "reserved") if name in before}
+    return {**cost, "driver_used": before["driver_free"] - after["driver_free"]}

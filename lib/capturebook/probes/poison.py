@@ -13,10 +13,13 @@ def fill(outputs: list, kept: list, pool) -> None:
 
     import torch
 
-    with torch.no_grad():
-        _fill_outputs(outputs, {t.untyped_storage().data_ptr() for t in kept}, tuple(pool or ()))
     gc.collect()
-    blocks = [_nan(torch.empty(size, dtype=torch.uint8, device="cuda")) for size in _free_blocks()]
+    blocks = []
+    # Other allocators (cudaMallocAsync, a pluggable one) cannot say what they hold: "snapshot ... is not meaningful".
+    if torch.cuda.get_allocator_backend() == "native":
+        with torch.no_grad():
+            _fill_outputs(outputs, {t.untyped_storage().data_ptr() for t in kept}, tuple(pool or ()))
+        blocks = [_nan(torch.empty(size, dtype=torch.uint8, device="cuda")) for size in _free_blocks()]
     pinned = [_nan(torch.empty(size // 4, dtype=torch.float32, pin_memory=True)) for size in _PINNED_SIZES]
     torch.cuda.synchronize()
     del blocks, pinned

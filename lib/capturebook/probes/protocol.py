@@ -77,8 +77,6 @@ class Protocol:
             raise
         finally:
             self._ctx.fields.setdefault("effective", {})["phases"] = self._handle.phases
-        if not self._handle.checks:
-            self._calls.caveats.append("the step's own protocol checked nothing: only that it ran is known")
 
     def _time(self, what: str, go) -> None:
         count = self._ctx.args.get("samples")
@@ -89,6 +87,8 @@ class Protocol:
     def diagnose(self) -> None:
         """Readings about a result that was wrong, and whether a compiled step would be compiled again."""
         facts, calls = self._ctx.fields["effective"], self._calls
+        if not self.checks:
+            calls.caveats.append("nothing was compared: only that the step ran is known")
         if self.bad:
             if self._captures.last is not None:
                 missing = self._ctx.fields.setdefault("graph", {})

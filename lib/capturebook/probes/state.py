@@ -1,7 +1,7 @@
 """A step's declared state: snapshots, restoring them in place, and tensors whose shape a call changes."""
 
 from ..subjects.loader import SubjectError
-from .compare import clone, copy_into
+from .compare import clone, copy_into, same_bits
 
 
 class State:
@@ -14,7 +14,7 @@ class State:
     def __init__(self, step):
         self._ask = step.state
         self.reshaped: dict[str, list[list[int]]] = {}
-        self._first = self.snapshot()
+        self._first, self._restored = self.snapshot(), 0
 
     def live(self) -> dict:
         """The tensors as they are now. Raises SubjectError when they are not tensors by name."""
@@ -34,8 +34,17 @@ class State:
         return clone(self.live())
 
     def restore(self) -> None:
-        """The values from before the first call, but for tensors of another shape."""
+        """The values from before the first call, but for tensors of another shape.
+
+        Raises SubjectError when what was written does not stay: `state` then gives copies, which restore nothing.
+        """
         copy_into(self.live(), self._first)
+        self._restored += 1
+        if self._restored == 2:
+            for name, tensor in self.live().items():
+                before = self._first.get(name)
+                if before is not None and before.shape == tensor.shape and not same_bits(before, tensor):
+                    raise SubjectError(f"state: {name!r} is a copy; allowed: the tensor that the step itself reads")
 
     def put(self, snapshot: dict) -> None:
         copy_into(self.live(), snapshot)

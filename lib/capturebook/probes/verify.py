@@ -108,7 +108,7 @@ class Verifier:
         wanted = {n: v for n, v in self.state.snapshot().items() if replay or n not in self.state.reshaped}
         wanted = {f"state.{n}": v for n, v in wanted.items()}
         got = {f"state.{n}": v for n, v in made.state_after.items()}
-        tolerance = self.step.tolerance if isinstance(self.step.tolerance, float) else 1e-3
+        tolerance = self.step.tolerance if isinstance(self.step.tolerance, float) else None
         self._add(made, compare(made.name, got, {n: v for n, v in wanted.items() if n in got}, tolerance), got, wanted)
 
     def _outputs(self, made: Made, want: dict) -> None:
