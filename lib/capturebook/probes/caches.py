@@ -29,14 +29,17 @@ def prepare(scratch: Path, source: Path | None) -> dict[str, int]:
 def merge(scratch: Path, store: Path) -> None:
     """Add what a finished probe compiled to the store; files already there stay as they are.
 
-    Tuning results that Triton wrote to disk are left out: they would turn a later live tuning into a cached one.
+    Tuning results are left out: those that Triton wrote to disk would turn a later live tuning into a cached one, and
+    Inductor keeps a benchmark that a capture refused as "infinitely slow" (symptom: NoValidChoicesError in a warm arm).
     """
     store.mkdir(parents=True, exist_ok=True)
     with _locked(store):
         for kind in KINDS:
             for path in (scratch / kind).rglob("*"):
-                target = store / kind / path.relative_to(scratch / kind)
-                if path.is_file() and not target.exists() and ".autotune." not in path.name:
+                inside = path.relative_to(scratch / kind)
+                target = store / kind / inside
+                tuning = ".autotune." in path.name or (kind == "inductor" and inside.parts[0] == "cache")
+                if path.is_file() and not target.exists() and not tuning:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     part = target.with_name(f"{target.name}.{os.getpid()}.part")
                     shutil.copy2(path, part)

@@ -136,7 +136,7 @@ def default_generator() -> Step:
     """torch registers its default generator with every graph: each replay draws anew."""
 
     def check(inputs, outputs) -> bool:
-        noise = outputs["out"] - inputs[0]
+        noise = outputs - inputs[0]
         return bool((noise >= -1e-4).all() and (noise <= 1.0001).all() and noise.std() > 0.1)
 
     return Step(fn=lambda x: x + torch.rand_like(x), make_inputs=vector, check=check)

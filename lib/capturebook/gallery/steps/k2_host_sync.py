@@ -32,8 +32,8 @@ def tolist() -> Step:
 
 
 def tolist_fixed() -> Step:
-    """A device index picks the row."""
-    return step(lambda x: x * x[x[:8].argmax()], lambda x: x.double() * x[:8].max())
+    """index_select takes the index where it is; indexing with a tensor of no dimension would fetch it, too."""
+    return step(lambda x: x * x.index_select(0, x[:8].argmax()[None]), lambda x: x.double() * x[:8].max())
 
 
 def nonzero() -> Step:
@@ -118,7 +118,7 @@ def stream_synchronize() -> Step:
 
 
 def _in_reach(inputs, outputs) -> bool:
-    noise = outputs["out"] - inputs[0]
+    noise = outputs - inputs[0]
     return bool((noise >= -1e-4).all() and (noise <= 1.0001).all() and noise.std() > 0.1)
 
 
