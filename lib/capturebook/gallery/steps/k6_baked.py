@@ -36,8 +36,8 @@ def branch() -> Step:
     """Python picks a branch by a host flag; the graph holds only the branch that the capture took."""
     now = {}
     return step(
-        lambda x: x * 2 if now["even"] else x * 3,
-        lambda x: x.double() * (2 if now["even"] else 3),
+        lambda x: torch.sin(x) if now["even"] else torch.tanh(x),
+        lambda x: torch.sin(x.double()) if now["even"] else torch.tanh(x.double()),
         advance=lambda i: now.update(even=i % 2 == 0),
     )
 
@@ -46,8 +46,8 @@ def branch_fixed() -> Step:
     """torch.where picks by a device flag."""
     even = torch.zeros(1, dtype=torch.bool, device=DEVICE)
     return step(
-        lambda x: torch.where(even, x * 2, x * 3),
-        lambda x: torch.where(even, x.double() * 2, x.double() * 3),
+        lambda x: torch.where(even, torch.sin(x), torch.tanh(x)),
+        lambda x: torch.where(even, torch.sin(x.double()), torch.tanh(x.double())),
         state=lambda: {"even": even},
         advance=lambda i: even.fill_(i % 2 == 0),
     )
