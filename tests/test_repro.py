@@ -114,11 +114,13 @@ def test_the_built_in_step_brings_its_kernels_and_nothing_of_the_instrument():
     ],
     ids=lambda arm: arm.label(),
 )
+@pytest.mark.parametrize("driven", [{}, {"effective": {"phases": ["warmup"]}}], ids=["driver", "drive"])
 @pytest.mark.parametrize("status", ["fail", "wrong"])
-def test_every_arm_gives_a_script_without_a_name_that_is_missing(arm, status, tmp_path):
+def test_every_arm_gives_a_script_without_a_name_that_is_missing(arm, status, driven, tmp_path):
     """The lines that only a GPU runs are at least whole: ruff finds no undefined name in them."""
     checks = [Check(call="replay 2", output="out", error=1.0, tolerance=0.1, ok=False)]
     tuned = {"tuning": {"k": [{"key": "x", "config": {"num_warps": 4}}]}, "subject": Subject(target=f"{STEPS}:right")}
+    tuned |= driven
     made = fail(arm, 905, **tuned) if status == "fail" else record(arm, "wrong", checks=checks, **tuned)
     script = tmp_path / "repro.py"
     write(made, {**INFO, "provenance": {"gpu": {"name": "one"}}}, script)

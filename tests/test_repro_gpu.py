@@ -12,6 +12,7 @@ from test_probes import Run
 
 pytestmark = pytest.mark.gpu
 STEPS = Path(__file__).parent / "planted_steps_gpu.py"
+DRIVEN = Path(__file__).parent / "planted_drive_gpu.py"
 BUILT_IN = "capturebook.subjects.sparse_mla:build"
 CONTROLS = "capturebook.subjects.controls"
 INFO = {"parameters": {"env": {}, "preload": []}, "provenance": {"gpu": {"name": "here"}}}
@@ -21,6 +22,9 @@ FAILING = {
     "a wait on uncaptured work": (f"{STEPS}:joins_what_it_never_forked", Arm(), ("fail", 905)),
     "freed memory": (f"{STEPS}:reads_freed_memory", Arm(), ("wrong",)),
     "a rebound weight": (f"{STEPS}:rebinds_its_weight", Arm(), ("wrong",)),
+    "an input rebound by the caller": (f"{DRIVEN}:rebinds_its_input", Arm(), ("wrong",)),
+    "an input freed by the caller": (f"{DRIVEN}:frees_its_input", Arm(), ("wrong",)),
+    "a sync in the caller's capture": (f"{DRIVEN}:fails_in_its_capture", Arm(), ("fail", 900)),
     "a control": (f"{CONTROLS}:planted_item", Arm(variant="control", warmup="warm1"), ("fail", 900)),
     "a baked scalar": (f"{CONTROLS}:baked_scalar", Arm(variant="control", warmup="warm1"), ("wrong",)),
     "the story": (BUILT_IN, STORY, ("fail", 905)),

@@ -61,6 +61,18 @@ def tensors(value, name="out"):
     return {path: t for key, v in pairs for path, t in tensors(v, f"{name}.{key}").items()}
 
 
+def refill(mine, new):
+    """Write another seed's values into inputs, where they are."""
+    if isinstance(mine, torch.Tensor):
+        mine.copy_(new)
+    elif isinstance(mine, dict):
+        for key in mine:
+            refill(mine[key], new[key])
+    elif isinstance(mine, (tuple, list)):
+        for one, other in zip(mine, new):
+            refill(one, other)
+
+
 class Calls:
     """Inputs that keep their addresses, state that is restored before each call, and one running counter."""
 
@@ -107,9 +119,7 @@ class Calls:
     def one(self, name, run, before=lambda: None):
         """One call or replay with another seed's values, in place."""
         with torch.no_grad():
-            for mine, new in zip(self.inputs, self.step.make_inputs(SEED + self.counter)):
-                if isinstance(mine, torch.Tensor):
-                    mine.copy_(new)
+            refill(self.inputs, self.step.make_inputs(SEED + self.counter))
         self.begin()
         inputs, state = clone(self.inputs), clone(self.state())
         before()
@@ -202,6 +212,64 @@ def poison(calls, out):
     held = [torch.empty(size, dtype=torch.uint8, device="cuda").fill_(255) for size in free]
     held += [torch.full((1 << n,), float("nan"), pin_memory=True) for n in range(7, 21)]
     torch.cuda.synchronize()
+'''
+
+DRIVE = '''
+class Handle:
+    """What the step's own protocol, drive(h), is given."""
+
+    def __init__(self, calls, fn):
+        self.calls, self.fn, self.stream, self.seed = calls, fn, calls.stream, SEED
+        self.arm = types.SimpleNamespace(**ARM)
+        self.graph, self.replays, self.checks, self.wrong, self.prepare = None, 0, 0, "", []
+
+    def around(self):
+        return self.calls.step.around() if self.calls.step.around else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def phase(self, name):
+        with self.around():
+            yield
+
+    @contextlib.contextmanager
+    def capture(self, pool=None, graph=None, stream=None, capture_error_mode=None):
+        graph = torch.cuda.CUDAGraph() if graph is None else graph
+        for function in self.prepare:
+            function(graph)
+        torch.cuda.synchronize()
+        mode = capture_error_mode or self.arm.capture
+        with torch.cuda.graph(graph, pool=pool, stream=stream or self.stream, capture_error_mode=mode):
+            with self.around():
+                yield graph
+            time.sleep(HOLD)
+        self.graph = graph
+
+    def before_capture(self, graph):
+        if isinstance(graph, torch.cuda.CUDAGraph):
+            torch.cuda.synchronize()
+            self.graph = graph
+        else:
+            self.prepare.append(graph)
+
+    def replay(self):
+        torch.cuda.synchronize()
+        poison(self.calls, None)
+        self.replays += 1
+        self.graph.replay()
+
+    def check(self, got, want):
+        self.checks += 1
+        as_tensor = lambda x: torch.as_tensor(x) if isinstance(x, (bool, int, float)) else x
+        got, want = tensors(clone(as_tensor(got))), tensors(as_tensor(want))
+        self.calls.synchronize()
+        allowed = self.calls.step.tolerance
+        bad = False
+        for number, (mine, right) in enumerate(zip(got.values(), want.values())):
+            limit = list(allowed.values()) if isinstance(allowed, dict) else allowed
+            bad |= far(mine, right, limit[number] if isinstance(limit, (list, tuple)) else limit)
+        if bad and not self.wrong:
+            self.wrong = f"replay {self.replays}" if self.graph else f"warm-up {self.checks}"
+        return not bad
 '''
 
 MAIN = '''

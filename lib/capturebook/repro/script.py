@@ -67,7 +67,7 @@ def _copy(found: Sources, folder: Path) -> list[Path]:
 
 def script(record: Record, env: dict, preload: tuple, found: Sources, text: str | None, name: str, cuda: bool) -> str:
     """The script's text. `text` is the subject's source to stand in it, or None where it lies beside."""
-    pieces = [_head(record, found, text is None, name, cuda), _environment(env), _imports(record, preload)]
+    pieces = [_head(record, found, text is None, name, cuda), f"{_environment(env)}\n\n{_imports(record, preload)}"]
     if text is None:
         folder = f'os.path.join(os.path.dirname(os.path.abspath(__file__)), "{_beside(Path(name)).name}")'
         pieces.append(f"sys.path.insert(0, {folder})\nfrom {found.module} import {found.build}")
@@ -79,9 +79,12 @@ def script(record: Record, env: dict, preload: tuple, found: Sources, text: str 
     pieces.append(parts.HELPERS.strip())
     if record.arm.tuning == "pinned":
         pieces.append(parts.PIN.strip())
-    pieces.append((parts.COMPARE if record.status == "wrong" else parts.NOT_COMPARED).strip())
-    if cuda and _on_replay(record):
+    driven = _drives_itself(record)
+    pieces.append((parts.COMPARE if record.status == "wrong" or driven else parts.NOT_COMPARED).strip())
+    if cuda and (_on_replay(record) or driven):
         pieces.append(parts.POISON.strip())
+    if driven:
+        pieces.append(parts.DRIVE.strip())
     pieces += [_reproduce(record, cuda), parts.MAIN.strip()]
     return "\n\n\n".join(pieces) + "\n"
 
@@ -107,12 +110,12 @@ def _head(record: Record, found: Sources, beside: bool, name: str, cuda: bool) -
     }[wanted["status"]]
     also = f"\nThe subject also imports {', '.join(sorted(found.foreign))}." if found.foreign else ""
     needs = "Needs a CUDA GPU, torch and triton." if cuda else "Needs torch; no GPU."
-    where = f" and {_beside(Path(name)).name}/ beside it" if beside else ""
+    where = f"This file and {_beside(Path(name)).name}/ beside it were" if beside else "This file was"
     return (
         f'"""{shows} from {found.own.name}:{found.build}.\n\n'
         f"Arm: {record.arm.label()}. Seen with {stack or 'an unknown torch'}.\n{needs}{also}\n\n"
         f"    python {name}\n\n"
-        f"Ends with status 0 when the failure shows as recorded, else 1. This file{where} was written by capturebook\n"
+        f"Ends with status 0 when the failure shows as recorded, else 1. {where} written by capturebook\n"
         f'from record {record.probe} of run {record.run}.\n"""'
     )
 
@@ -145,7 +148,15 @@ def _constants(record: Record, found: Sources) -> str:
     if arm.tuning == "pinned":
         chosen = {name: found[0]["config"] for name, found in record.tuning.items() if found}
         rows.append(f"PINNED = {pprint.pformat(chosen, width=110)}")
+    if _drives_itself(record):
+        rows.append(f"ARM = {pprint.pformat(arm.model_dump(), width=110, sort_dicts=False)}")
+        rows.append(f"HOLD = {0.5 if record.effective.get('threads') else 0.0}  # seconds that a capture stays open")
     return "\n".join(rows)
+
+
+def _drives_itself(record: Record) -> bool:
+    """The step went through its own `drive(h)`: then the record holds its phases."""
+    return "phases" in record.effective
 
 
 def _on_replay(record: Record) -> bool:
@@ -162,6 +173,10 @@ def _reproduce(record: Record, cuda: bool) -> str:
         lines.append("    pin()")
     lines.append(f"    calls = Calls(step, {'True' if cuda else 'False'})")
     lines.append(f"    fn = {_compiled(arm, 'step.fn', True)}")
+    if _drives_itself(record):
+        return "\n".join(
+            [*lines, "    handle = Handle(calls, fn)", "    step.drive(handle)", "    return handle.wrong"]
+        )
     if arm.warmup == "kernel_cold":
         lines += _warm_stack(arm)
     count = int(arm.warmup[4:]) if arm.warmup.startswith("warm") else 0
