@@ -135,6 +135,7 @@ def test_a_librarys_first_use_is_gone_once_the_captured_call_ran(pool):
     cold, frozen = pool.run([probe("library_from_the_third_call_on", args=a) for a in ({}, {"frozen_advance": True})])
     assert (cold.status, cold.stage, cold.root.code) == ("fail", "capture", None)
     assert "CUBLAS" in cold.root.text
+    assert cold.payload == {"frozen_advance_passes": True}
     assert (frozen.status, frozen.payload) == ("pass", {"frozen_advance_passes": True})
 
 

@@ -90,6 +90,16 @@ class Calls:
         self._shapes = self.state.shapes()
         self.synchronize()
 
+    def rehearse(self, fn) -> None:
+        """What the captured call ran, as a plain call on the capture's stream and thread; then all is put in place."""
+        for run in (True, False):
+            self.state.restore()
+            if self.step.advance:
+                self.step.advance(self._counter - 1)
+            if run:
+                self.call(fn)
+            self.synchronize()
+
     def capture(self, fn) -> None:
         """The captured call. Its stream is current already; it computes nothing until a replay."""
         with self.around():

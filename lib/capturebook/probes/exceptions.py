@@ -17,20 +17,33 @@ def chain_of(error: BaseException, run: str | None, subject_folders: tuple[str, 
 
     torch.cuda.graph raises 901 on top of the real error, so the last link is the one to classify.
     """
-    links, seen = [], set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        links.append(_link(error, run, subject_folders, thread))
+    return [_link(one, run, subject_folders, thread) for one in _chain(error)]
+
+
+def code_in(error: BaseException) -> int | None:
+    """The CUDA code of an exception's root, None if that carries none (a library's status, an error of Python)."""
+    return _code(_chain(error)[-1])
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and not any(error is one for one in found):
+        found.append(error)
         error = error.__cause__ if error.__cause__ is not None else error.__context__
-    return links
+    return found
+
+
+def _code(error: BaseException) -> int | None:
+    code = getattr(error, "error_code", None)
+    if isinstance(code, int) and not isinstance(code, bool) and code != 0:
+        return code
+    known = code_of(str(error))
+    return known[0] if known else None
 
 
 def _link(error: BaseException, run, subject_folders, thread) -> Link:
     text = str(error)
-    code = getattr(error, "error_code", None)
-    known = code_of(text)
-    if not isinstance(code, int) or isinstance(code, bool) or code == 0:
-        code = known[0] if known else None
+    code = _code(error)
     frames = [
         Frame(
             file=relative(f.filename, run),

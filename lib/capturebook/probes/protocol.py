@@ -6,6 +6,7 @@ computed from that snapshot. Capture success proves nothing: three replays with 
 
 from . import diagnose, timed
 from .compiled import compiled, warm_stack
+from .exceptions import code_in
 from .handle import Handle, place
 
 REPLAYS = 3
@@ -54,8 +55,13 @@ class Protocol:
             for number in range(REPLAYS):
                 calls.eager(self._fn, f"call {number + 1}")
             return self._time("call", lambda: calls.call(self._fn))
-        with self._captures.open(stream=calls.stream, before=calls.prepare_capture):
-            calls.capture(self._fn)
+        try:
+            with self._captures.open(stream=calls.stream, before=calls.prepare_capture):
+                calls.capture(self._fn)
+        except Exception as error:
+            if warm_ups(arm) and calls.step.advance and not code_in(error):
+                self._rehearse()
+            raise
         calls.took_capture()
         if "frozen_advance_passes" in self._ctx.fields.get("payload", {}):
             self._ctx.fields["payload"]["frozen_advance_passes"] = True
@@ -63,6 +69,24 @@ class Protocol:
         for number in range(REPLAYS):
             calls.replay(self._captures.last, f"replay {number + 1}")
         return self._time("replay", lambda: calls.replayed(self._captures.last))
+
+    def _rehearse(self) -> None:
+        """After a failure without a CUDA code (a library's status, say) in a capture whose path `advance` may choose.
+
+        payload.frozen_advance_passes: whether the same call is captured once this thread and stream have run it.
+        """
+        import torch
+
+        calls, payload = self._calls, self._ctx.fields.setdefault("payload", {})
+        payload["frozen_advance_passes"] = False
+        try:
+            calls.rehearse(self._fn)
+            with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=calls.stream, capture_error_mode=self._arm.capture):
+                calls.capture(self._fn)
+            payload["frozen_advance_passes"] = True
+        except Exception as error:
+            text = str(error).partition("\n")[0][:200]
+            calls.caveats.append(f"nor is it captured after the same call ran outside: {type(error).__name__}: {text}")
 
     def _own(self) -> None:
         """The step drives itself. A failure in a capture or replay that it made without us is placed there too."""
@@ -92,7 +116,9 @@ class Protocol:
         if self.bad:
             if self._captures.last is not None:
                 missing = self._ctx.fields.setdefault("graph", {})
-                self._read(missing, "missing", lambda: diagnose.kernels_missing(calls, self._fn, self._captures.last))
+                copies = missing["nodes"].get("memcpy", 0) if "nodes" in missing else None
+                last = self._captures.last
+                self._read(missing, "missing", lambda: diagnose.kernels_missing(calls, self._fn, last, copies))
             self._read(facts, "deterministic", lambda: diagnose.deterministic(calls))
             if isinstance(facts.get("deterministic"), dict):
                 facts |= facts.pop("deterministic")
