@@ -141,6 +141,7 @@ def test_a_program_that_ignores_sigterm_is_killed(bench):
     assert stopped.payload["exit"]["rc"] == "137" and not bench.running()
 
 
+@here_only
 def test_signals_are_as_a_shell_would_start_it(bench):
     record = bench.script(
         "import signal\nprint('RESULT', signal.getsignal(signal.SIGINT) is signal.default_int_handler,"
@@ -162,7 +163,12 @@ launch.launch(launch.load(sys.argv[1]), sys.argv[3] or None, seen)
 """
 
 
-@pytest.mark.parametrize("at", ["launch", "connect", "folder", "deliver", "environment", "port"])
+BEFORE = ["launch", "connect", "folder", "deliver", "environment", "port"]
+
+
+@pytest.mark.parametrize(
+    ("bench", "at"), [*(("here", at) for at in BEFORE), ("ssh", "deliver"), ("ssh", "port")], indirect=["bench"]
+)
 def test_a_launcher_killed_before_the_start_started_nothing(bench, at):
     name = killed_launcher(bench, at)
     assert not bench.running()
@@ -171,7 +177,9 @@ def test_a_launcher_killed_before_the_start_started_nothing(bench, at):
     assert record.payload["class"] == "C5"
 
 
-@pytest.mark.parametrize("at", ["start", "identity", "log"])
+@pytest.mark.parametrize(
+    ("bench", "at"), [("here", "start"), ("here", "identity"), ("here", "log"), ("ssh", "start")], indirect=["bench"]
+)
 def test_a_launcher_killed_after_the_start_is_no_loss(bench, at):
     name = killed_launcher(bench, at)
     record = launching.attach(name, bench.events.append)

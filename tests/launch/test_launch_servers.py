@@ -66,7 +66,7 @@ def test_a_real_transformers_serve_generates_a_token(bench, serving):
 
 @here_only
 def test_a_server_without_a_model_says_ok_and_is_not_ready(bench, serving):
-    record = serve(bench, serving, deadline=20)
+    record = serve(bench, serving, deadline=45)
     assert (record.status, record.payload["class"]) == ("timeout", "C10"), record.reason
     assert "/v1/models names 0 models" in record.reason
     # The server did answer, and said it was up: its own log shows our requests.
