@@ -120,3 +120,43 @@ def test_a_step_that_fails_by_itself_takes_nothing():
 def test_too_few_arms_tell_nothing():
     records = [*controls(), fail(STORY, 905, frames="wait_stream"), record(STORY.changed(compile="none"))]
     assert judge(info(STORY), {}, records).smallest is None
+
+
+def story_run():
+    _, records, _ = pursue(info(STORY, 905), h200.answer)
+    return info(STORY, 905), records
+
+
+def test_neither_the_set_nor_the_gain_depends_on_the_order_of_records():
+    run, records = story_run()
+    first = judge(run, {}, records)
+    assert first.smallest and first.gain
+    for seed in range(5):
+        shuffled = records.copy()
+        random.Random(seed).shuffle(shuffled)
+        assert judge(run, {}, shuffled) == first
+
+
+def test_a_record_less_never_gives_a_smaller_set():
+    run, records = story_run()
+    whole = judge(run, {}, records).smallest
+    for gone in records:
+        found = judge(run, {}, [r for r in records if r.probe != gone.probe]).smallest
+        if gone.probe in whole["records"]:
+            assert found is None, f"{gone.probe} shows a part of it"
+        elif found is not None:
+            assert found["factors"] == whole["factors"]
+
+
+def test_arms_whose_records_disagree_are_unclear():
+    run, records = story_run()
+    passing = next(r for r in records if r.arm == STORY.changed(capture="none"))
+    other = fail(passing.arm, None, "sometimes", stage="warmup", role="repeat")
+    found = judge(run, {}, [*records, other]).smallest
+    assert not found["minimal"] and found["unclear"] == ["capture"]
+    assert "(not shown for capture)" in found["sentence"]
+
+
+def test_without_controls_nothing_is_said_about_the_set():
+    run, records = story_run()
+    assert judge(run, {}, [r for r in records if r.role != "control"]).smallest is None

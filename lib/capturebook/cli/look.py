@@ -14,7 +14,7 @@ def verdict(args) -> int:
     if args.json:
         emit(found.to_json())
     else:
-        say(found.sentence)
+        say(found.sentence, *([found.smallest["sentence"]] if found.smallest else []))
     say(*(f"note: {line}" for line in torn))
     return COMPLETE
 
