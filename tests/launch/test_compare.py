@@ -48,7 +48,8 @@ def test_an_arm_that_did_not_run_tests_nothing(bench):
 
 @here_only
 def test_run_runs_it_too_and_takes_nothing_of_the_chains(bench):
-    done = bench.cli("run", str(written(bench, arms=COMPARISON["arms"][1:], rivals=COMPARISON["rivals"][1:2])))
+    short = {"arms": COMPARISON["arms"][1:], "rivals": COMPARISON["rivals"][1:2], "load": None}
+    done = bench.cli("run", str(written(bench, **short)))
     _, err = done.communicate(timeout=120)
     assert done.returncode == 0 and "kernel: 0 held, 2 contradicted" in err, err
     done = bench.cli("run", str(written(bench)), "--only", "00")

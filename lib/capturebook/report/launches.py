@@ -37,7 +37,7 @@ def outcome(record: Record) -> Block:
         rows.append(["Points to", f"{' or '.join(points['classes']) or 'no class'}: {points['says']}"])
     rows.append(["What to do", payload["todo"] or None])
     rows += [["Caveat", text] for text in record.caveats]
-    return table(["", ""], [row for row in rows if row[1] is not None])
+    return table(["", "Outcome"], [row for row in rows if row[1] is not None])
 
 
 def timeline(record: Record) -> Block:
@@ -103,16 +103,17 @@ def _curves(rows: list[dict]):
         speed, first = fig.subplots(1, 2)
         colour, marker, line = draw.SERIES[0]
         speed.plot(at, [row["tokens_per_s"] for row in rows], color=colour, marker=marker, linestyle=line)
-        speed.set(title="Tokens a second", xlabel="concurrency", ylim=(0, None))
+        speed.set(title="Tokens a second", xlabel="concurrency")
         for share, (colour, marker, line) in zip((50, 90), draw.SERIES):
             values = [row[f"ttft_ms_p{share}"] for row in rows]
             first.plot(at, values, color=colour, marker=marker, linestyle=line, label=f"p{share}")
-        first.set(title="Time to the first token (ms)", xlabel="concurrency", ylim=(0, None))
+        first.set(title="Time to the first token (ms)", xlabel="concurrency")
         first.legend(frameon=False)
         for axes in (speed, first):
             axes.set_xscale("log", base=2)
             axes.set_xticks(at, [str(value) for value in at])
             axes.minorticks_off()
+            axes.set_ylim(0, 1.08 * axes.dataLim.y1)
             axes.grid(True, axis="y")
     return fig
 
