@@ -28,6 +28,6 @@ def bench(request, tmp_path, monkeypatch):
         monkeypatch.setenv("CAPTUREBOOK_SSH", f"ssh -F {config}")
     monkeypatch.setenv("CAPTUREBOOK_ROOT", str(tmp_path))
     yield made
-    assert not made.running()
+    assert not made.end_all()
     # Neither a connection nor a forward stays.
     assert not [child.cmdline() for child in psutil.Process().children() if child.name() == "ssh"]

@@ -1,8 +1,10 @@
 """What the launcher's tests share: a checkout of its own, launches from small scripts, a real sshd on loopback."""
 
+import contextlib
 import getpass
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -57,9 +59,20 @@ class Bench:
         return [entry.id for entry in launching.entries()]
 
     def running(self) -> list[str]:
-        """Command lines of processes that carry a nonce of one of our launches."""
+        """Command lines of processes that carry a nonce of one of our launches, or keep one."""
+        return list(self._ours().values())
+
+    def end_all(self) -> list[str]:
+        """Kill what is left of our launches, as a test that failed leaves it; returns what was."""
+        found = self._ours()
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return list(found.values())
+
+    def _ours(self) -> dict[int, str]:
         nonces = [entry.info["nonce"].encode() for entry in launching.entries()]
-        found = []
+        found = {}
         for proc in Path("/proc").glob("[0-9]*"):
             try:
                 environment = (proc / "environ").read_bytes()
@@ -69,7 +82,7 @@ class Bench:
                 continue
             ours = any(b"CAPTUREBOOK_LAUNCH=" + nonce in environment for nonce in nonces)
             if (ours or str(self.root) in line and "keeper.sh" in line) and state not in "ZX":
-                found.append(line)
+                found[int(proc.name)] = line
         return found
 
 
