@@ -1,6 +1,7 @@
 """Exported scripts of failures that need a GPU: run in a process of their own, they show the recorded root."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,18 +38,23 @@ FAILING = {
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
+def shown(tmp_path_factory):
+    """{what: (record, proof, script)}: all recorded by one pool, then all scripts run, several at a time."""
     os.environ["PYTHONPATH"] = os.pathsep.join([str(STEPS.parent), os.environ.get("PYTHONPATH", "")])
     probes = [Probe(kind="step", subject=Subject(target=t), arm=arm) for t, arm, _ in FAILING.values()]
     with ProbePool(Run(tmp_path_factory.mktemp("run")), on_event=lambda text: None) as pool:
-        return dict(zip(FAILING, pool.run(probes)))
+        records = dict(zip(FAILING, pool.run(probes)))
+    folder = tmp_path_factory.mktemp("scripts")
+    scripts = {what: folder / f"repro{number}.py" for number, what in enumerate(records)}
+    for what, script in scripts.items():
+        write(records[what], INFO, script)
+    with ThreadPoolExecutor(5) as pool:
+        proofs = dict(zip(scripts, pool.map(lambda what: prove(scripts[what], records[what]), scripts)))
+    return {what: (records[what], proofs[what], scripts[what]) for what in records}
 
 
 @pytest.mark.parametrize("what", FAILING)
-def test_the_script_shows_the_same_root(recorded, tmp_path, what):
-    found = recorded[what]
+def test_the_script_shows_the_same_root(shown, what):
+    found, proof, script = shown[what]
     assert (found.status, *([found.root.code] if found.root else [])) == FAILING[what][2], found.reason or found.chain
-    script = tmp_path / "repro.py"
-    write(found, INFO, script)
-    proof = prove(script, found)
     assert proof.holds, (proof.says, script.read_text())
