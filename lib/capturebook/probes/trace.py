@@ -23,6 +23,7 @@ _NEEDS_CUDA = (
     "Torch not compiled with CUDA",
     "driver version is insufficient",
     "No CUDA GPUs are available",
+    "Cannot get CUDA generator",
 )
 """What torch says, built with CUDA or without, where a GPU is missing."""
 
