@@ -1,6 +1,7 @@
 """Attribution from the command line on a GPU: verdict, smallest failing set and gain of planted and built-in steps."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,19 @@ BUILT_IN = "capturebook.subjects.sparse_mla:build"
 
 def probe(capsys, tmp_path, target: str, question: str = "") -> dict:
     words = ["probe", target, "--question", question, "--smallest", "--json", "--run-dir", str(tmp_path / "run")]
-    assert cli.main(words) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
+    status = cli.main(words)
+    out, err = capsys.readouterr()
+    assert status == 0, err
+    return {**json.loads(out), "said": err}
 
 
 def test_bad_wiring_needs_the_capture_alone(capsys, tmp_path):
     found = probe(capsys, tmp_path, f"{STEPS}:joins_what_it_never_forked")
     assert (found["owner"], found["class"]) == ("kernel", "K3")
     assert found["smallest"]["factors"] == {"capture": "global"} and found["smallest"]["minimal"]
+    (probe_id,) = re.findall(r"capturebook repro \S+ (\w+) -o repro.py", found["said"])
+    assert cli.main(["repro", str(tmp_path / "run"), probe_id, "-o", str(tmp_path / "repro.py")]) == 0
+    assert "proven: run in a process of its own, it shows the same: fail 905" in capsys.readouterr().err
 
 
 def test_a_cold_autotune_needs_cold_live_and_the_capture(capsys, tmp_path):

@@ -10,6 +10,7 @@ from ..chain import plan
 from ..chain.folder import RunFolder, fresh
 from ..params import validate
 from ..probes import ProbePool
+from ..records import Arm
 from . import tracing
 from .common import COMPLETE, INCOMPLETE, InputError, emit, say, where
 from .target import locate
@@ -103,5 +104,15 @@ def _decide(run: RunFolder, as_json: bool, with_smallest: bool) -> int:
     if as_json:
         more = {"undecided": tracing.UNDECIDED, "trace": tracing.shown(traced)} if traced else {}
         emit({**verdict.to_json(), "run": where(run), **more})
+    say(*_as_script(run, verdict))
     say(verdict.sentence, *([verdict.smallest["sentence"]] if verdict.smallest else []))
     return INCOMPLETE if verdict.owner == "not_run" else COMPLETE
+
+
+def _as_script(run: RunFolder, verdict) -> list[str]:
+    """How to take the failure out of the run, where the verdict rests on one."""
+    asked = Arm(**verdict.question["arm"])
+    failed = [r.probe for r in run.records()[0] if r.probe in verdict.records and r.role == "arm" and r.arm == asked]
+    if not failed or verdict.root is None:
+        return []
+    return [f"as a script of its own: capturebook repro {where(run)} {failed[0]} -o repro.py"]
