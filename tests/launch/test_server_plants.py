@@ -116,3 +116,14 @@ def test_a_failed_capture_is_recorded_with_its_whole_chain(bench):
     # The server's own hint is about memory; ours is about the root.
     assert "905" in record.payload["todo"] and "enable-torch-compile" in record.payload["todo"]
     assert str(bench.root) not in record.to_line()
+
+
+@here_only
+def test_an_exception_that_a_script_lived_through_is_no_cause(bench):
+    # Caught and printed; the script ends well, and leaves no proof of its work.
+    text = "import traceback\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    traceback.print_exc()\n"
+    record = bench.script(text, name="t.py", interpreter=[sys.executable], result={"log": "^RESULT"})
+    assert (record.status, record.chain) == ("not_run", []) and "points_to" not in record.payload
+    failed = bench.script("1 / 0\n", name="t.py", interpreter=[sys.executable], result={"log": "^RESULT"})
+    assert failed.status == "fail" and failed.root.type == "ZeroDivisionError"
+    assert failed.payload["points_to"]["classes"] == [] and "capturebook probe" not in failed.payload["todo"]

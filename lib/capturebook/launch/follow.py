@@ -78,7 +78,9 @@ class Following:
         if coded:
             outcome.error = (coded[-1].code, coded[-1].name, coded[-1].line)
             outcome.payload["classes_of_error"] = classes_of_error(coded[-1].code)
-        outcome.chain = root_chain(self.entry.log_path.read_text(encoding="utf-8").splitlines())
+        if outcome.status != "not_run":
+            # What a program that did not run its course printed of exceptions proves nothing of it.
+            outcome.chain = root_chain(self.entry.log_path.read_text(encoding="utf-8").splitlines())
         if pointing := point(outcome.chain):
             outcome.payload["points_to"] = pointing.as_dict()
             outcome.todo = outcome.todo or pointing.todo()
