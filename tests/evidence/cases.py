@@ -22,7 +22,7 @@ def users(flag: bool) -> list[Event]:
     return [Event(kind="inductor_autotune", capturing=True, what="triton_", data={"users": flag, "configs": 3})]
 
 
-def _threads(arm: Arm, mode: str, bad: bool) -> list:
+def threads(arm: Arm, mode: str, bad: bool) -> list:
     there = arm.changed(capture=mode)
     threads = {"effective": {"threads": ["loader"]}}
     make = lambda i: fail(there, 901, frames="none", chain=[LONE], role="repeat", tag=f"try {i}", **threads)  # noqa: E731
@@ -31,6 +31,19 @@ def _threads(arm: Arm, mode: str, bad: bool) -> list:
 
 
 LONE = fail(WARM, 901).chain[0]
+
+
+def trivial(*broken: str) -> list:
+    """A trivial operation captured beside the step's threads, in these modes broken and in the others not."""
+    made = []
+    for mode in ("global", "thread_local", "relaxed"):
+        seen = {"role": "repeat", "tag": "trivial", "payload": {"trivial": True}}
+        there = Arm(capture=mode)
+        made.append(fail(there, 901, chain=[LONE], **seen) if mode in broken else record(there, **seen))
+    return made
+
+
+WRITES = {"mine.op.default": "test_schema: Argument x is not defined as mutable but was mutated"}
 UNDECLARED = [
     Check(call="warm-up 1", output="out", error=0.0, tolerance=1e-3, ok=True),
     Check(call="warm-up 1", output="input0 changed, undeclared", error=None, tolerance=0.0, ok=False),
@@ -192,6 +205,34 @@ DECIDED = {
         "stack",
         "B4",
     ),
+    "cuBLAS first needed on a path that advance chose": (
+        info(WARM),
+        run_of(fail(WARM, None, CUBLAS, payload={"frozen_advance_passes": True})),
+        "stack",
+        "B4",
+    ),
+    "another thread that no mode helps against": (
+        info(WARM),
+        run_of(
+            fail(WARM, 901, chain=[LONE], effective={"threads": ["metrics"]}),
+            *threads(WARM, "global", bad=True),
+            *threads(WARM, "thread_local", bad=True),
+            *trivial("global", "thread_local", "relaxed"),
+        ),
+        "environment",
+        "B6",
+    ),
+    "an operator writes what it does not declare, seen only compiled": (
+        info(COMPILED),
+        run_of(
+            wrong(COMPILED, "warm-up 1", ok_after=False, effective={"opcheck": WRITES}),
+            record(WARM),
+            record(twin(COMPILED)),
+            record(Arm(variant="twin", capture="none")),
+        ),
+        "kernel",
+        "K5",
+    ),
     "the story": (
         info(STORY, 905),
         run_of(fail(STORY, 905, frames="wait_stream", seen=["wait"]), record(STORY.changed(compile="none"))),
@@ -219,8 +260,8 @@ DECIDED = {
         info(WARM),
         run_of(
             fail(WARM, 901, chain=[LONE], effective={"threads": ["loader"]}),
-            *_threads(WARM, "global", bad=True),
-            *_threads(WARM, "thread_local", bad=False),
+            *threads(WARM, "global", bad=True),
+            *threads(WARM, "thread_local", bad=False),
         ),
         "environment",
         "B6",
@@ -267,110 +308,3 @@ DECIDED = {
     ),
 }
 """{name: (info, records, owner, class)}."""
-
-OPEN = {
-    "cold, and the twin fails too": (
-        info(COLD),
-        run_of(fail(COLD, 900, frames="autotune", seen=["autotune"]), record(WARM), fail(twin(COLD), 900)),
-        "undetermined",
-        "K1: the twin does not pass",
-    ),
-    "a segfault": (
-        info(WARM),
-        run_of(record(WARM, "fail", reason="died: signal 11 (SIGSEGV) at capture", exit={"code": None, "signal": 11})),
-        "undetermined",
-        "ended by itself inside the step (died: signal 11",
-    ),
-    "an exit of its own": (
-        info(WARM),
-        run_of(record(WARM, "fail", stage="warmup", reason="died: exit code 3 at warmup, without a result")),
-        "undetermined",
-        "ended by itself inside the step (died: exit code 3",
-    ),
-    "a hang": (
-        info(WARM),
-        run_of(record(WARM, "timeout", reason="no end within 60 s; it was at capture")),
-        "undetermined",
-        "no end within 60 s",
-    ),
-    "never started": (
-        info(WARM),
-        run_of(record(WARM, "not_run", stage="none", reason="probe server: ended with 1 before it was ready")),
-        "not_run",
-        "probe server: ended with 1",
-    ),
-    "skipped": (
-        info(WARM),
-        run_of(record(WARM, "skipped", stage="none", reason="needs a CUDA GPU, and this machine has none")),
-        "not_run",
-        "needs a CUDA GPU",
-    ),
-    "eager fails": (
-        info(WARM),
-        run_of(early(WARM, "shapes differ", "RuntimeError", stage="warmup")),
-        "undetermined",
-        "the eager step fails before any capture",
-    ),
-    "the reference is wrong": (
-        info(WARM),
-        run_of(
-            wrong(WARM, "warm-up 1", ok_after=False, counts={"autotune": 8}),
-            record(Arm(tuning="pinned")),
-            wrong(Arm(variant="twin", capture="none"), "call 1", ok_after=False),
-        ),
-        "undetermined",
-        "the reference is wrong",
-    ),
-    "a lone 901 without threads": (
-        info(WARM),
-        run_of(fail(WARM, 901, chain=[LONE])),
-        "undetermined",
-        "no thread besides",
-    ),
-    "thread_local fails as well": (
-        info(WARM),
-        run_of(
-            fail(WARM, 901, chain=[LONE], effective={"threads": ["loader"]}),
-            *_threads(WARM, "global", bad=True),
-            *_threads(WARM, "thread_local", bad=True),
-        ),
-        "undetermined",
-        "thread test: thread_local did not tell",
-    ),
-    "thread_local fails once in five": (
-        info(WARM),
-        run_of(
-            fail(WARM, 901, chain=[LONE], effective={"threads": ["loader"]}),
-            *_threads(WARM, "global", bad=True),
-            *_threads(WARM, "thread_local", bad=False)[:4],
-            _threads(WARM, "thread_local", bad=True)[4],
-        ),
-        "undetermined",
-        "thread test: thread_local did not tell",
-    ),
-    "the compiler fails on the step alone": (
-        info(COMPILED),
-        run_of(early(COMPILED, "boom", "InductorError", "torch._inductor.exc"), record(WARM), record(twin(COMPILED))),
-        "undetermined",
-        "not on its twin",
-    ),
-    "a code that no rule knows": (
-        info(WARM),
-        run_of(fail(WARM, 719)),
-        "undetermined",
-        "no class fits: 719 cudaErrorLaunchFailure at capture",
-    ),
-    "wrong on replay, graph not compared": (
-        info(WARM),
-        run_of(wrong(WARM, "replay 2")),
-        "undetermined",
-        "kernels of the graph against an eager run",
-    ),
-    "other error uncompiled": (
-        info(STORY),
-        run_of(fail(STORY, 905, seen=["wait"]), fail(STORY.changed(compile="none"), 900)),
-        "undetermined",
-        "no class fits: 905",
-    ),
-}
-"""{name: (info, records, owner, a part of what `open` must say)}."""

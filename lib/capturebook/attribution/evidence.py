@@ -17,7 +17,8 @@ _BEFORE_CAPTURE = ("none", "launch", "build", "compile", "warmup")
 class Need:
     """A probe that is missing, and why it is wanted.
 
-    `control` names one of the controls instead of an arm; `beside` is the arm to time it against in one process.
+    `control` names one of the controls instead of an arm; `beside` is the arm to time it against in one process;
+    `trivial` builds the step, whose threads run then, and captures a trivial operation in its stead.
     """
 
     role: str
@@ -28,6 +29,7 @@ class Need:
     scrub: tuple[str, ...] = ()
     repeat: int = 0
     beside: Arm | None = None
+    trivial: bool = False
 
     def text(self) -> str:
         """One line for `open`."""
@@ -51,15 +53,18 @@ def same_arm(wanted: Arm, got: Arm) -> bool:
 class Evidence:
     """The records that count: kind `step`, this run's nonce, in an order that does not depend on the file's.
 
-    `gains`: what fixed arms were timed at beside others. They tell nothing about the owner.
+    `gains`: what fixed arms were timed at beside others. They tell nothing about the owner. `trivial`: captures of a
+    trivial operation beside the step's threads. They are no records of the arm.
     """
 
     def __init__(self, nonce: str, records: list[Record]):
         self.foreign = sum(1 for r in records if r.nonce != nonce)
         mine = [r for r in records if r.nonce == nonce and r.kind == "step" and r.role != "feeder" and r.arm]
         lines = {r.to_line(): r for r in mine}
+        ordered = [lines[line] for line in sorted(lines, key=lambda line: (lines[line].probe, line))]
         self.gains = [r for r in records if r.nonce == nonce and r.kind == "gain"]
-        self.records = [lines[line] for line in sorted(lines, key=lambda line: (lines[line].probe, line))]
+        self.trivial = [r for r in ordered if r.payload.get("trivial")]
+        self.records = [r for r in ordered if not r.payload.get("trivial")]
 
     def controls(self, name: str) -> list[Record]:
         """Records of one control, scrubbed ones aside."""

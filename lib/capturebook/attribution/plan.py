@@ -40,7 +40,8 @@ def next_probes(info: dict, records: list[Record], with_smallest: bool = False) 
     if not needs:
         needs = _beyond(decision)
     needs += searched.needs() if searched else []
-    recorded = {record.probe for record in (*decision.evidence.records, *decision.evidence.gains)}
+    found = decision.evidence
+    recorded = {record.probe for record in (*found.records, *found.gains, *found.trivial)}
     subject = _subject_of(decision)
     probes = {p.id: p for p in (_probe(need, info["parameters"], subject) for need in needs)}
     return [p for name, p in probes.items() if name not in recorded]
@@ -85,7 +86,7 @@ def _probe(need: Need, parameters: dict, known: Subject | None) -> Probe:
     else:
         about = known or subject(parameters)
     env = {k: v for k, v in parameters["env"].items() if k not in need.scrub}
-    how = {"kind": "step"} if need.beside is None else _in_turns(need.beside)
+    how = _in_turns(need.beside) if need.beside else {"kind": "step", "args": {"trivial": True} if need.trivial else {}}
     return Probe(
         **how,
         subject=about,

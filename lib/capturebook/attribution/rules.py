@@ -21,7 +21,6 @@ from .conditions import (
     beside,
     gone_without_env,
     gone_without_settings,
-    not_yet,
     other_threads,
     passes,
     recorded,
@@ -86,6 +85,7 @@ operators_hold = recorded(
     lambda r: r.effective.get("opcheck"),
     lambda found: all(v == "ok" for v in found.values()),
 )
+changes_unsaid = seen(lambda r: s.undeclared_change(r) or s.operator_writes_unsaid(r))
 same_twice = recorded(
     "two eager runs from the same state (effective.deterministic)", lambda r: r.effective.get("deterministic"), bool
 )
@@ -97,6 +97,10 @@ nothing_missing = recorded(
     "kernels of the graph against an eager run (graph.missing)", lambda r: r.graph.get("missing"), lambda m: not m
 )
 kernels_missing = seen(lambda r: bool(r.graph.get("missing")))
+same_call_passes = recorded(
+    "whether the captured call passes once it ran before (payload.frozen_advance_passes)",
+    lambda r: r.payload.get("frozen_advance_passes"), bool,
+)  # fmt: skip
 
 
 def ran_there(record: Record) -> bool:
@@ -142,7 +146,7 @@ RULES = (
             seen(s.library_status),
             any_of(
                 all_of(seen(lambda r: not ran_there(r)), warm),
-                all_of(seen(ran_there), not_yet("a rerun with `advance` frozen at the capture's call")),
+                all_of(seen(ran_there), same_call_passes),
             ),
         ),
     ),
@@ -188,10 +192,10 @@ RULES = (
         all_of(
             seen(lambda r: s.wrong_before_replay(r) or s.undeclared_change(r)),
             any_of(
-                seen(lambda r: not ev.compiled(r.arm)),
+                seen(lambda r: not ev.compiled(r.arm) or s.operator_writes_unsaid(r)),
                 beside(ev.uncompiled, lambda case, r: r.status == "wrong", "is it wrong uncompiled too?"),
             ),
-            any_of(seen(s.undeclared_change), tuning_is_to_blame, same_twice),
+            any_of(changes_unsaid, tuning_is_to_blame, same_twice),
             reference_agrees,
             subjects_own,
         ),
