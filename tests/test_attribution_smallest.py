@@ -10,7 +10,7 @@ from capturebook.attribution.smallest import arm_of, plain_values, search
 from capturebook.records import Arm
 from evidence import h200
 from evidence.cases import COLD, STORY, WARM
-from evidence.records import controls, fail, info, record
+from evidence.records import controls, fail, info, record, wrong
 
 LETTERS = frozenset("abcdefgh")
 
@@ -93,7 +93,7 @@ def test_the_story_takes_all_five_and_the_autotune_has_no_part():
     assert (found["no_part"], found["minimal"]) == ({"tuning": "live"}, True)
     assert found["sentence"] == (
         "905 needs capture=global, compile=default, graph_break=between, overlap=true and sync=stream, all together: "
-        "without any one of them it does not come, and tuning=live has no part."
+        "without any one of them this failure does not come, and tuning=live has no part."
     )
     assert set(found["records"]) <= {r.probe for r in records}
     assert len({r.probe for r in records}) == len(records), "a probe was run twice"
@@ -115,6 +115,19 @@ def test_a_step_that_fails_by_itself_takes_nothing():
     verdict, _, _ = pursue(info(WARM.changed(compile="default")), answer)
     assert verdict.smallest["factors"] == {} and verdict.smallest["minimal"]
     assert "none of capture=global and compile=default" in verdict.smallest["sentence"]
+
+
+def test_a_wrong_result_is_searched_like_an_error():
+    def answer(probe):
+        broken = probe.role != "control" and probe.arm.capture != "none"
+        made = {"role": probe.role, "probe": probe.id, "watched": probe.watched, "graph": {"missing": []}}
+        return wrong(probe.arm, "replay 2", **made) if broken else h200.answer(probe)
+
+    verdict, _, _ = pursue(info(WARM), answer)
+    assert (verdict.owner, verdict.class_) == ("kernel", "K6")
+    assert verdict.smallest["sentence"] == (
+        "A wrong result needs capture=global: without it this failure does not come."
+    )
 
 
 def test_too_few_arms_tell_nothing():

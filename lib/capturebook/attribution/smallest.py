@@ -146,13 +146,15 @@ class Smallest:
     def sentence(self) -> str:
         """`905 needs capture=global, compile=default and overlap=true, all together: without any one of them ...`"""
         root, arm = ev.root_of(self.failing), self.failing.arm
-        what = str(root.code or root.type) if root and self.failing.status == "fail" else f"a {self.failing.status} end"
+        what = (
+            str(root.code or root.type) if root and self.failing.status == "fail" else f"a {self.failing.status} result"
+        )
         needed, spare = sorted(self.found.needed), sorted(frozenset(self.plain) - self.found.needed)
         if not needed:
             return f"{what} needs none of {_listed(arm, spare)}: the step fails in the same way without them."
         several = len(needed) > 1
         told = f"{what} needs {_listed(arm, needed)}{', all together' if several else ''}"
-        told += f": without {'any one of them' if several else 'it'} it does not come"
+        told += f": without {'any one of them' if several else 'it'} this failure does not come"
         without = [frozenset(self.plain) - {name} for name in needed]
         if not self.found.minimal and not all(self.found.tried.get(kept) == "other" for kept in without):
             told += f" (not shown for {', '.join(sorted(self.found.unclear) or needed)})"
