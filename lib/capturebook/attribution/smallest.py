@@ -146,9 +146,9 @@ class Smallest:
     def sentence(self) -> str:
         """`905 needs capture=global, compile=default and overlap=true, all together: without any one of them ...`"""
         root, arm = ev.root_of(self.failing), self.failing.arm
-        what = (
-            str(root.code or root.type) if root and self.failing.status == "fail" else f"a {self.failing.status} result"
-        )
+        what = str(root.code or root.type) if root else "The process's death"
+        if self.failing.status == "wrong":
+            what = "A wrong result"
         needed, spare = sorted(self.found.needed), sorted(frozenset(self.plain) - self.found.needed)
         if not needed:
             return f"{what} needs none of {_listed(arm, spare)}: the step fails in the same way without them."
