@@ -4,12 +4,14 @@ import ast
 import html
 import json
 import re
+import shutil
 from collections import Counter
 
 import pytest
 
 from capturebook.attribution.recipes import RECIPES
 from capturebook.cli import main
+from capturebook.cli.gallery import NO_BLAME
 from capturebook.gallery.case import FOLDER, OWNER, Case
 from capturebook.gallery.cases import CASES, chosen
 from capturebook.gallery.evaluate import Asked, with_repaired
@@ -241,3 +243,19 @@ def test_shards_share_out_all_cases_cheap_ones_first():
 
 def test_every_class_has_advice_on_the_page():
     assert set(classes()) == set(RECIPES)
+
+
+def test_the_recorded_h200_run_is_recomputed(repo, tmp_path, capsys):
+    """Same records, same verdicts; and no sound step is accused in them."""
+    recorded = repo / "outputs" / "h200-gallery"
+    if not recorded.is_dir():
+        pytest.skip("outputs/h200-gallery is not in this checkout")
+    folder = tmp_path / "h200-gallery"
+    shutil.copytree(recorded, folder)
+    main(["gallery", "--from", str(folder), "--json"])
+    results = {r["case"]: r for r in json.loads(capsys.readouterr().out)}
+    then = {r["case"]: r for r in json.loads((recorded / "gallery.json").read_text())["results"]}
+    assert {name: r["got"] for name, r in results.items()} == {name: r["got"] for name, r in then.items()}
+    assert {name for name, r in results.items() if r["expected"]["owner"] == "none"} <= {
+        name for name, r in results.items() if r["got"]["owner"] in NO_BLAME
+    }
