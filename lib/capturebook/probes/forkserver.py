@@ -6,6 +6,8 @@ torch._inductor.compile_fx stays out of the preload and torch.cuda.is_available(
 The server lives as long as its standard input stays open, so it ends with its owner however that dies.
 """
 
+import atexit
+import gc
 import importlib
 import os
 import selectors
@@ -25,7 +27,15 @@ def main(path: str, modules: list[str]) -> None:
     # Before the imports: a client that comes early waits in the queue, and sees the connection close if they fail.
     listener.listen(64)
     processes.become_subreaper()
-    for name in (*PRELOAD, *modules):
+    for name in PRELOAD:
+        importlib.import_module(name)
+    # A child that collects garbage would walk all of torch each time (0.5 s); what `modules` define is not frozen,
+    # since a child looks for their autotuners among the collector's objects.
+    gc.collect()
+    gc.freeze()
+    # Else the last words of a server that ends are nanobind's, about leaks, and not its reason.
+    atexit.register(gc.unfreeze)
+    for name in modules:
         importlib.import_module(name)
     from . import supervise
 
