@@ -235,3 +235,11 @@ def state_is_a_copy() -> Step:
 
 def changes_nothing() -> Step:
     return Step(fn=lambda x: None, make_inputs=draw)
+
+
+def takes_anything(**options) -> Step:
+    return Step(fn=lambda x: x, make_inputs=draw, reference=lambda x: x, factors=("batch",))
+
+
+def needs_a_width(width: int) -> Step:
+    return Step(fn=lambda x: x, make_inputs=lambda seed: (torch.zeros(width),))

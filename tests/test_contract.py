@@ -98,6 +98,7 @@ BROKEN = {
     "count_varies": "make_inputs: 2 inputs for seed 1, 1 inputs before",
     "reference_gives_more": "reference: gives 'out2', which fn does not return; it returns out0, out1",
     "tolerance_is_short": "tolerance: 1 given; output 'out1' is number 2",
+    "needs_a_width": "options: build needs 'width'; given: none",
     "state_is_a_copy": "state: 'n' is a copy; allowed: the tensor that the step itself reads",
     "state_is_a_list": "state: returned list; allowed: {name: tensor}",
 }
@@ -108,6 +109,12 @@ def test_a_broken_contract_is_one_clear_line(pool):
     assert {n: (r.status, r.root.type, r.root.text) for n, r in zip(BROKEN, records)} == {
         name: ("fail", "SubjectError", text) for name, text in BROKEN.items()
     }
+
+
+def test_a_step_may_say_which_factors_it_has(pool):
+    has, has_not = pool.run([asked("takes_anything", batch=2), asked("takes_anything", overlap=True)])
+    assert has.status == "pass"
+    assert (has_not.status, has_not.reason) == ("skipped", "the subject has no factor 'overlap'")
 
 
 def test_what_a_reference_raises_is_told_as_the_references(pool):

@@ -7,7 +7,7 @@ threads run, but a trivial operation is captured in its stead).
 
 import contextlib
 
-from ..subjects.loader import as_step, load, options_for
+from ..subjects.loader import as_step, lacks, load, options_for
 from . import effective, tuning
 from .calls import Calls
 from .capture import Captures
@@ -35,9 +35,9 @@ def run(ctx) -> dict:
             threads.built()
             if step.close:
                 stack.callback(step.close)
-            lacks = tuning.pin_all(step, arm, ctx.given.get("winners", {}))
-            if lacks:
-                return lacks
+            wants = tuning.pin_all(step, arm, ctx.given.get("winners", {}))
+            if wants:
+                return wants
             calls = Calls(_driven(ctx, step), arm, ctx.seed, torch.device(device), caveats, _frozen(ctx))
             stack.callback(calls.close)
             protocol = Protocol(ctx, calls, Captures(ctx, caveats, witnesses, threads), witnesses)
@@ -65,6 +65,8 @@ def build_step(ctx) -> tuple:
     if reason:
         return None, {"status": "skipped", "reason": reason}
     step = as_step(build(**options))
+    if reason := lacks(step, arm):
+        return None, {"status": "skipped", "reason": reason}
     if arm.variant == "twin":
         if step.twin is None:
             from ..subjects.generic_twin import generic_twin

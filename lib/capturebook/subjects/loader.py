@@ -54,7 +54,8 @@ def load(target: str):
 def options_for(build, subject: Subject, arm: Arm) -> tuple[dict, str]:
     """The keywords for `build`, and a reason to skip: a factor the arm sets that build does not take.
 
-    An option that build does not take is a SubjectError; `tuning` is passed only if build takes it.
+    An option that build does not take, or one that it needs and is not given, is a SubjectError; `tuning` is passed
+    only if build takes it.
     """
     parameters = inspect.signature(build).parameters.values()
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
@@ -73,7 +74,19 @@ def options_for(build, subject: Subject, arm: Arm) -> tuple[dict, str]:
         options[factor] = value
     if "tuning" in names:
         options["tuning"] = arm.tuning
+    fixed = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in fixed and p.name not in options]
+    if needed:
+        raise SubjectError(f"options: build needs {needed[0]!r}; given: {', '.join(sorted(options)) or 'none'}")
     return options, ""
+
+
+def lacks(step: Step, arm: Arm) -> str:
+    """A reason to skip: a factor that the arm sets and that is not among those the step says it has."""
+    for factor in SUBJECT_FACTORS:
+        if step.factors is not None and getattr(arm, factor) is not None and factor not in step.factors:
+            return f"the subject has no factor {factor!r}"
+    return ""
 
 
 def as_step(value) -> Step:

@@ -28,6 +28,7 @@ class Step:
     it is given as the arm says. reference(*inputs) -> like fn's output; check(inputs, outputs) -> bool instead, where
     outputs is what fn returned. tolerance: relative to max|reference|, one for all outputs or one each; not given, it
     goes by each output's dtype: 1e-3, float16 5e-3, bfloat16 2e-2, 8 bits 0.15.
+    factors: the arm's factors that `build` makes use of, where its signature does not tell (it takes **options).
     twin: a Step with torch ops in place of the Triton calls and nothing else changed. kernels: the Triton kernels
     by name (else discovered). pinned: {kernel name: Triton config keywords} for tuning=pinned (else the winner of
     a live run). drive(h): the step's own protocol, on a probes.handle.Handle. close(): called at the end.
