@@ -86,7 +86,7 @@ def test_what_runs_outside_a_probe_imports_no_torch(module):
 def test_extras_resolve_each_other():
     base = requirements.declared()
     names = [Requirement(line).name for line in requirements.declared(("dev",))[len(base) :]]
-    assert {"jupyterlab", "pytest", "pytest-timeout", "ruff", "playwright"} == set(names)
+    assert {"jupyterlab", "pytest", "pytest-timeout", "pytest-xdist", "ruff", "playwright"} == set(names)
     with pytest.raises(RequirementError, match="^extra: given 'develop', allowed: lab, test, lint, serving, dev$"):
         requirements.declared(("develop",))
 

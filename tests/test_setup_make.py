@@ -53,7 +53,7 @@ def arguments(calls: list[list[str]]) -> list[str]:
 
 def test_test_sets_up_a_venv_once_and_runs_lint_format_and_tests(checkout):
     install = "-m pip install --disable-pip-version-check -e .[dev]"
-    checks = ["-m ruff check .", "-m ruff format --check .", "-m pytest"]
+    checks = ["-m ruff check .", "-m ruff format --check .", "-m pytest -n 2 --dist loadfile"]
     code, text, calls = make(checkout, "test")
     assert code == 0, text
     assert arguments(calls) == ["-m venv .venv", install, *checks]
@@ -139,6 +139,17 @@ def test_ci_calls_make_test_from_the_repository(checkout):
     for name in ("make", "chromium", "g++"):
         (tools / name).write_text('#!/bin/sh\necho "$0 $* in $PWD"\n')
         (tools / name).chmod(0o755)
-    env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
-    done = subprocess.run([str(checkout / ".ci" / "run")], cwd="/", env=env, capture_output=True, text=True)
-    assert done.stdout == f"{tools}/make test in {checkout}\n", done.stderr
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    shutil.copy(tools / "make", checkout / ".venv" / "bin" / "python")
+    env = {k: v for k, v in os.environ.items() if k != "PYTHON"} | {"PATH": f"{tools}:{os.environ['PATH']}"}
+
+    def ci(**more) -> list[str]:
+        command = [str(checkout / ".ci" / "run")]
+        done = subprocess.run(command, cwd="/", env={**env, **more}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    ready, install, test = ci()
+    assert (ready, test) == (f"{tools}/make ready in {checkout}", f"{tools}/make test in {checkout}")
+    assert "pip install" in install and ".[dev,serving]" in install
+    assert ci(PYTHON="python3") == [test], "a named interpreter is used as it is"
