@@ -130,3 +130,7 @@ def hides_a_mutation() -> Step:
 
 def fails_by_itself() -> Step:
     return Step(fn=lambda x: x @ torch.ones(7), make_inputs=draw)
+
+
+def one_output_unjudged() -> Step:
+    return Step(fn=lambda x: (x * 2, x * 99), make_inputs=draw, reference=lambda x: (x.double() * 2,))

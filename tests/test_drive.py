@@ -115,3 +115,9 @@ def test_a_wrong_result_is_diagnosed(pool):
     undeclared = ask(pool, "hides_a_mutation", compile="aot_eager")
     assert undeclared.status == "wrong"
     assert "ok" not in undeclared.effective["opcheck"].values()
+
+
+def test_an_output_that_no_reference_gives_is_said(pool):
+    record = ask(pool, "one_output_unjudged")
+    assert record.status == "pass"
+    assert any("not compared" in caveat and "out1" in caveat for caveat in record.caveats)

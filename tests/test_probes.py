@@ -188,3 +188,17 @@ def test_the_leased_gpu_is_the_one_that_cuda_calls_zero(visible, gpu):
     from capturebook.probes.lease import _first_visible
 
     assert _first_visible(["GPU-aa11", "GPU-bb22"], visible) == gpu
+
+
+def test_a_long_log_keeps_its_beginning_and_its_end(tmp_path):
+    from capturebook.probes.pool import _scrub_log
+
+    log = tmp_path / "probe.log"
+    log.write_bytes(b"first\n" + b"x" * (4 << 20) + b"\nlast\n")
+    _scrub_log(log, str(tmp_path))
+    text = log.read_text()
+    assert text.startswith("first\n") and text.endswith("\nlast\n")
+    assert len(text) < 2 << 20 and "bytes left out" in text
+    log.write_text("short\n")
+    _scrub_log(log, str(tmp_path))
+    assert log.read_text() == "short\n"

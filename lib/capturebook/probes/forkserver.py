@@ -27,6 +27,16 @@ def main(path: str, modules: list[str]) -> None:
     # Before the imports: a client that comes early waits in the queue, and sees the connection close if they fail.
     listener.listen(64)
     processes.become_subreaper()
+    try:
+        _preload(modules)
+        _serve(listener)
+    finally:
+        processes.kill_descendants()
+        # The folder was made for this socket alone.
+        shutil.rmtree(os.path.dirname(path), ignore_errors=True)
+
+
+def _preload(modules: list[str]) -> None:
     for name in PRELOAD:
         importlib.import_module(name)
     # A child that collects garbage would walk all of torch each time (0.5 s); what `modules` define is not frozen,
@@ -37,6 +47,10 @@ def main(path: str, modules: list[str]) -> None:
     atexit.register(gc.unfreeze)
     for name in modules:
         importlib.import_module(name)
+
+
+def _serve(listener: socket.socket) -> None:
+    """Fork a supervisor for each connection until standard input closes."""
     from . import supervise
 
     print("ready", flush=True)
@@ -49,23 +63,18 @@ def main(path: str, modules: list[str]) -> None:
     for file in (listener, sys.stdin, wake_read):
         selector.register(file, selectors.EVENT_READ)
     supervisors: set[int] = set()
-    try:
-        while True:
-            for key, _ in selector.select():
-                if key.fileobj is sys.stdin:
-                    if not os.read(0, 4096):
-                        return
-                elif key.fileobj is listener:
-                    connection, _ = listener.accept()
-                    supervisors.add(_fork(supervise.main, connection, [listener, wake_read, wake_write]))
-                    connection.close()
-                else:
-                    os.read(wake_read, 4096)
-                    _reap(supervisors)
-    finally:
-        processes.kill_descendants()
-        # The folder was made for this socket alone.
-        shutil.rmtree(os.path.dirname(path), ignore_errors=True)
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is sys.stdin:
+                if not os.read(0, 4096):
+                    return
+            elif key.fileobj is listener:
+                connection, _ = listener.accept()
+                supervisors.add(_fork(supervise.main, connection, [listener, wake_read, wake_write]))
+                connection.close()
+            else:
+                os.read(wake_read, 4096)
+                _reap(supervisors)
 
 
 def _fork(entry, connection, inherited) -> int:

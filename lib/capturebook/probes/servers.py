@@ -28,7 +28,8 @@ class Server:
 
     def __init__(self, env: dict[str, str], modules: tuple[str, ...], log: Path):
         # A socket's path may have 107 bytes; run folders are often deeper than that.
-        self._folder = tempfile.mkdtemp(prefix="capturebook-")
+        short = len(tempfile.gettempdir()) < 70
+        self._folder = tempfile.mkdtemp(prefix="capturebook-", dir=None if short else "/tmp")
         self.path = os.path.join(self._folder, "s")
         self._log = log
         with open(log, "ab") as file:

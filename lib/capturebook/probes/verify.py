@@ -113,6 +113,10 @@ class Verifier:
 
     def _outputs(self, made: Made, want: dict) -> None:
         got = outputs_by_name(made.output)
+        if len(got) > len(want):
+            note = f"not compared, since the reference does not give it: {', '.join(n for n in got if n not in want)}"
+            if note not in self.caveats:
+                self.caveats.append(note)
         self._add(made, compare(made.name, got, want, self.step.tolerance), got, want)
 
     def _add(self, made: Made, checks: list[Check], got: dict, want: dict) -> None:
