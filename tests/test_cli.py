@@ -2,11 +2,14 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
+import fake_run
 import planted_repo
 from capturebook import cli
 from capturebook.cli.target import locate
@@ -25,6 +28,9 @@ def root(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "here")
     return root
 
+
+LONG = "z" * 300
+"""Longer than a file's name may be."""
 
 BAD = [
     ("run nope", "preset: given 'nope', which is no file; allowed: "),
@@ -50,16 +56,84 @@ BAD = [
     ("verdict nope", "'nope' holds no run"),
     ("report nope", "'nope' holds no run"),
     ("build --targets sm_7", "sm_7"),
+    ("build --targets sm_90a", "--targets: given 'sm_90a'; allowed: a list of 1 to 6 "),
+    ("build --targets 90,90", "--targets: given '90,90'; allowed: a list of 1 to 6 "),
+    ("run cpu --set =5", "--set: given '=5'; allowed: name=value"),
+    ("run cpu --only ,", "--only: given ','; allowed: 00"),
+    ("run cpu --set question=compile=default,compile=none", "question: compile is given twice"),
+    ('run cpu --set kernels=["zzz"]', 'parameter kernels: given ["zzz"]; allowed: simt, mma with the built-in'),
+    (f"run cpu --set preset={LONG}", "parameter preset: given "),
+    (f"run cpu --set hypothesis={LONG}", "hypothesis: given "),
+    (f"run cpu --run-dir {LONG}", "run_dir: given "),
+    ("run cpu --run-dir /proc/x", "run_dir: given '/proc/x': "),
+    ("run cpu --run-dir /sys/x", "run_dir: given '/sys/x': "),
+    ("probe own.py:build --run-dir /proc/x", "run_dir: given '/proc/x': "),
+    (f"probe own.py:build --run-dir {LONG}", "run_dir: given "),
+    (f"run {LONG}.yaml", f"preset: given '{LONG}.yaml'"),
+    (f"run {LONG}", f"preset: given '{LONG}'"),
+    ("run own.py", "preset: given 'own.py', which is a file, but no YAML mapping (.yaml, .yml); allowed: "),
+    (f"probe {LONG}.py:build", f"subject: no file '{LONG}.py' in "),
+    (f"verdict {LONG}", f"run_dir: '{LONG}' holds no run"),
+    (f"report {LONG}", f"run_dir: '{LONG}' holds no run"),
+    (f"launch {LONG}.yaml", f"launch file: given '{LONG}.yaml'"),
 ]
 
 
-@pytest.mark.parametrize(("words", "said"), BAD, ids=[words for words, _ in BAD])
+@pytest.mark.parametrize(("words", "said"), BAD, ids=[words.replace(LONG, "LONG") for words, _ in BAD])
 def test_bad_input_is_one_line_and_starts_nothing(root, capsys, words, said):
     assert cli.main(words.split()) == 2
     out, err = capsys.readouterr()
     assert out == "" and said in err
     assert err.count("\n") == 1 and err.startswith(f"capturebook {words.split()[0]}: ")
     assert list((root / "outputs").iterdir()) == []
+
+
+DAMAGE = [
+    ("hypothesis.json", None), ("hypothesis.json", "{"), ("hypothesis.json", "[]"),
+    ("run.json", "[]"), ("run.json", "null"), ("run.json", '{"schema_version": 1}'), ("records.jsonl", "folder"),
+    ("report.html", "folder"), ("hypothesis.json", "{}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "holds"), DAMAGE)
+def test_a_damaged_run_folder_is_one_line_naming_the_file(root, capsys, name, holds):
+    run = fake_run.write(root / "outputs" / "x", [])
+    (run / name).unlink(missing_ok=True)
+    if holds == "folder":
+        (run / name).mkdir()
+    elif holds is not None:
+        (run / name).write_text(holds)
+    report_only = name == "report.html" or holds == "{}"  # a verdict needs neither
+    for command in ("report",) if report_only else ("verdict", "report"):
+        assert cli.main([command, "outputs/x"]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1 and name in err
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_a_command_as_an_exception_and_its_action_is_put_back(monkeypatch, number, status):
+    before, cleaned = signal.getsignal(number), []
+
+    def hit(args):
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(30)
+        finally:
+            cleaned.append(number)
+
+    monkeypatch.setattr(cli.look, "doctor", hit)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["doctor"])
+    assert (stopped.value.code, cleaned, signal.getsignal(number)) == (status, [number], before)
+
+
+def test_a_hangup_that_is_ignored_stays_ignored(monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr(cli.look, "doctor", lambda args: os.kill(os.getpid(), signal.SIGHUP) or 0)
+        assert cli.main(["doctor"]) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("words", ["", "nope", "run cpu --expect stacks", "probe", "verdict"])

@@ -1,5 +1,6 @@
 """The run folder: what it refuses, what a resumed run keeps, and that there is one writer at a time."""
 
+import errno
 import json
 import os
 import subprocess
@@ -7,7 +8,7 @@ import sys
 
 import pytest
 
-from capturebook.chain.folder import RunFolder, RunFolderError, stamp
+from capturebook.chain.folder import RunFolder, RunFolderError, claim, fresh, stamp
 from capturebook.records import Arm, Question, Record, probe_id
 
 GPU = {"name": "Planted GPU", "id": "0a"}
@@ -199,3 +200,46 @@ def test_resume_clears_what_a_killed_pool_left(tmp_path):
     (tmp_path / "run" / "probes-x" / "scratch").mkdir(parents=True)
     resume(tmp_path / "run")
     assert sorted(p.name for p in (tmp_path / "run").iterdir() if p.is_dir()) == ["logs", "notebooks"]
+
+
+def test_runs_that_begin_in_the_same_second_get_a_folder_each(tmp_path, monkeypatch):
+    """A name is taken by making the folder, even where another process took it after we looked."""
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "params").mkdir()
+    monkeypatch.setenv("CAPTUREBOOK_ROOT", str(tmp_path))
+    looked = []
+
+    def overtaken(preset):
+        path = fresh(preset)
+        if not looked:
+            path.mkdir(parents=True)
+        looked.append(path)
+        return path
+
+    monkeypatch.setattr("capturebook.chain.folder.fresh", overtaken)
+    mine = claim("planted")
+    assert looked[0] != mine == looked[1] and mine.is_dir()
+    assert create(mine).path == mine
+    assert len({mine, claim("planted"), claim("planted")}) == 3
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "verdict.json", "report.html"])
+def test_a_run_whose_file_is_a_folder_is_not_resumed(tmp_path, name):
+    create(tmp_path / "run").finish()
+    (tmp_path / "run" / name).mkdir()
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    with pytest.raises(RunFolderError, match=f"{name} is a folder; allowed: a file"):
+        resume(tmp_path / "run")
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
+    create(tmp_path / "run").finish()
+
+    def read_only(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("os.replace", read_only)
+    for attempt in (lambda: create(tmp_path / "new"), lambda: resume(tmp_path / "run")):
+        with pytest.raises(RunFolderError, match="Read-only file system; allowed: a folder that can be made and writ"):
+            attempt()

@@ -10,6 +10,7 @@ import papermill.iorw
 import pytest
 import yaml
 
+from capturebook.kernels.sparse_mla.op import KERNELS
 from capturebook.params import (
     ParameterError,
     Params,
@@ -19,6 +20,7 @@ from capturebook.params import (
     preset_names,
     validate,
 )
+from capturebook.params.declared import BUILT_IN_KERNELS
 
 NUMBERS = {row["name"]: row for row in describe() if row["type"] in ("int", "float") and " from " in row["allowed"]}
 SHIPPED = ["cpu", "gpu", "h200", "own_kernel", "rtx_pro_6000"]
@@ -54,6 +56,10 @@ def refused(given: dict) -> list[str]:
         ("options", {"not a name": 1}),
         ("env", {"A": 1}),
         ("env", {"": "x"}),
+        ("env", {"A": "x\0y"}),
+        ("kernels", ["simt", "zzz"]),
+        ("question", "kernel=zzz"),
+        ("preset", "z" * 65),
         ("preload", ["os; import sys"]),
         ("hypothesis", ""),
     ],
@@ -62,6 +68,11 @@ def test_a_value_that_cannot_be_used_is_one_line_with_name_given_and_allowed(nam
     (line,) = refused({name: given})
     assert line.startswith(f"parameter {name}: given ")
     assert f"given {json.dumps(given)}; allowed: " in line
+
+
+def test_the_built_in_subjects_kernels_are_those_that_it_has():
+    assert set(BUILT_IN_KERNELS) == set(KERNELS)
+    assert validate({"subject": "own.py:build", "kernels": ["zzz"]}).kernels == ["zzz"]
 
 
 @pytest.mark.parametrize("name", NUMBERS)

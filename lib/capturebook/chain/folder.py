@@ -1,5 +1,6 @@
 """The run folder: one run's parameters, question, records and logs, with one writer at a time."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -10,12 +11,18 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from .. import paths, provenance
 from ..records import Question, Record, append, latest, probe_id, read
 
 SCHEMA = 1
 DECIDED = ("pass", "wrong", "fail")
 """Outcomes that a resumed run keeps."""
+
+HELD = {"run": str, "nonce": str, "started": str, "code": str, "parameters": dict, "question": dict, "plan": list,
+        "provenance": dict, "invocations": list}  # fmt: skip
+"""What every run.json holds."""
 
 
 RUN, NONCE, PYTHON = "CAPTUREBOOK_RUN", "CAPTUREBOOK_NONCE", "CAPTUREBOOK_PYTHON"
@@ -47,9 +54,47 @@ def fresh(preset: str) -> Path:
     return path
 
 
+def claim(preset: str) -> Path:
+    """A new run's folder, made: of two runs that begin in the same second each gets its own. Raises RunFolderError."""
+    while True:
+        path = fresh(preset)
+        with _usable(path), contextlib.suppress(FileExistsError):  # taken since we looked: the next number
+            path.mkdir(parents=True)
+            return path
+
+
+def holds_run(path: Path) -> bool:
+    """Whether there is a run to resume. Raises RunFolderError for a folder that cannot be looked into."""
+    with _usable(path):
+        return (path / "run.json").exists()
+
+
+@contextlib.contextmanager
+def _usable(path: Path):
+    """What the system refuses (read-only, full, no such place, too long a name), as a RunFolderError."""
+    try:
+        yield
+    except OSError as exc:
+        text = f"run_dir: given {paths.shown(path)!r}: {exc.strerror}; allowed: a folder that can be made and written"
+        raise RunFolderError(text) from None
+
+
 def notebook_probe(notebook: str) -> str:
     """The probe id of a notebook's own record."""
     return probe_id("notebook", None, None, 0, name=notebook)
+
+
+def read_object(path: Path) -> dict:
+    """A JSON object of a run, such as hypothesis.json. Raises RunFolderError naming a file that holds none."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise RunFolderError(f"run_dir: {paths.shown(path)} cannot be read: {exc.strerror}") from None
+    except ValueError as exc:
+        raise RunFolderError(f"run_dir: {paths.shown(path)} is damaged: {exc}") from None
+    if not isinstance(held, dict):
+        raise RunFolderError(f"run_dir: {paths.shown(path)} is damaged: it holds no JSON object")
+    return held
 
 
 def write_json(path: Path, obj) -> None:
@@ -90,9 +135,16 @@ class RunFolder:
         """Make a run: hypothesis.json and environment.json first, run.json last. The caller holds it from here on.
 
         `parameters` is a validated Params, `facts` what provenance.collect() returned (else collected here).
-        Raises RunFolderError when `path` is a file, is not empty, or another process is making a run there.
+        Raises RunFolderError when `path` is a file, is not empty or cannot be written, or when another
+        process is making a run there.
         """
         path = paths.resolve(path)
+        facts = provenance.collect() if facts is None else facts
+        with _usable(path):
+            return cls._made(path, parameters, hypothesis, question, plan, facts)
+
+    @classmethod
+    def _made(cls, path: Path, parameters, hypothesis: dict, question: Question, plan: list, facts: dict):
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"run_dir: {paths.shown(path)!r} is a file; allowed: a new or an empty folder")
         path.mkdir(parents=True, exist_ok=True)
@@ -104,7 +156,6 @@ class RunFolder:
                 raise RunFolderError(f"run_dir: {paths.shown(path)!r} {what}; allowed: a new or an empty folder")
             (path / "logs").mkdir()
             (path / "notebooks").mkdir()
-            facts = provenance.collect() if facts is None else facts
             write_json(path / "hypothesis.json", hypothesis)
             write_json(path / "environment.json", facts)
             run.info = {
@@ -131,15 +182,21 @@ class RunFolder:
         """An existing run, to read. Raises RunFolderError when there is none, or run.json is damaged."""
         path = paths.resolve(path)
         where = path / "run.json"
-        if not where.is_file():
+        if not os.path.isfile(where):
             raise RunFolderError(f"run_dir: {paths.shown(path)!r} holds no run (no run.json)")
-        try:
-            info = json.loads(where.read_text(encoding="utf-8"))
-        except ValueError as exc:
-            raise RunFolderError(f"run_dir: {paths.shown(where)} is damaged: {exc}") from None
+        info = read_object(where)
         if info.get("schema_version") != SCHEMA:
             given = info.get("schema_version")
             raise RunFolderError(f"run_dir: {paths.shown(where)} has schema {given}; this version reads {SCHEMA}")
+        for name, kind in HELD.items():
+            if not isinstance(info.get(name), kind):
+                raise RunFolderError(
+                    f"run_dir: {paths.shown(where)} is damaged: it holds no {name!r} as a {kind.__name__}"
+                )
+        try:
+            Question(**info["question"])
+        except ValidationError:
+            raise RunFolderError(f"run_dir: {paths.shown(where)} is damaged: 'question' is none") from None
         return cls(path, info)
 
     @classmethod
@@ -151,19 +208,27 @@ class RunFolder:
         Raises RunFolderError naming the first of parameter, hypothesis, question, code, GPU, driver, torch or triton
         that is not the recorded one, or when another process holds the run.
         """
+        facts = provenance.collect() if facts is None else facts
         run = cls.open(path)
-        run._acquire()
+        with _usable(run.path):
+            return run._resumed(parameters, hypothesis, question, facts)
+
+    def _resumed(self, parameters, hypothesis: dict, question: Question, facts: dict) -> "RunFolder":
+        self._acquire()
         try:
-            run.info = cls.open(path).info
-            run._refuse_changes(parameters, hypothesis, question, provenance.collect() if facts is None else facts)
-            for scratch in run.path.glob("probes-*"):  # of a killed pool; the lock says that it is gone
+            self.info = self.open(self.path).info
+            self._refuse_changes(parameters, hypothesis, question, facts)
+            for name in ("records.jsonl", "verdict.json", "report.html"):
+                if (self.path / name).is_dir():
+                    raise RunFolderError(f"run_dir: {paths.shown(self.path / name)} is a folder; allowed: a file")
+            for scratch in self.path.glob("probes-*"):  # of a killed pool; the lock says that it is gone
                 shutil.rmtree(scratch)
-            run.info["ended"] = None
-            run._begin_invocation()
+            self.info["ended"] = None
+            self._begin_invocation()
         except BaseException:
-            run.close()
+            self.close()
             raise
-        return run
+        return self
 
     @property
     def name(self) -> str:
@@ -188,8 +253,8 @@ class RunFolder:
         return self.info["invocations"][-1]
 
     def hypothesis(self) -> dict:
-        """hypothesis.json: what was predicted before the first probe."""
-        return json.loads((self.path / "hypothesis.json").read_text(encoding="utf-8"))
+        """hypothesis.json: what was predicted before the first probe. Raises RunFolderError when it is damaged."""
+        return read_object(self.path / "hypothesis.json")
 
     def append(self, record: Record) -> None:
         """Append a record, flushed to disk."""
@@ -198,8 +263,14 @@ class RunFolder:
         append(self.records_path, record)
 
     def records(self) -> tuple[list[Record], list[str]]:
-        """Whole records of this run in file order, and one line of text for each that is torn or of another run."""
-        whole, torn = read(self.records_path)
+        """Whole records of this run in file order, and one line of text for each that is torn or of another run.
+
+        Raises RunFolderError when records.jsonl cannot be read.
+        """
+        try:
+            whole, torn = read(self.records_path)
+        except OSError as exc:
+            raise RunFolderError(f"run_dir: {paths.shown(self.records_path)} cannot be read: {exc.strerror}") from None
         mine = [r for r in whole if r.nonce == self.nonce]
         torn += [
             f"{r.kind} record {r.probe} carries another run's nonce; it does not count"

@@ -11,7 +11,10 @@ def ask(params) -> tuple[dict, Question, list[dict]]:
 
     Raises ValueError, one line, for a hypothesis that cannot be read or a question that has no arm.
     """
-    hypothesis = load_hypothesis(params.hypothesis)
+    try:
+        hypothesis = load_hypothesis(params.hypothesis)
+    except OSError as exc:
+        raise ValueError(f"hypothesis: given {params.hypothesis!r}: {exc.strerror or exc}") from None
     planned = [{"id": name, "arm": arm.model_dump()} for name, arm in hypothesis.probes(params)]
     return hypothesis.model_dump(), hypothesis.asks(params), planned
 

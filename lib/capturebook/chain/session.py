@@ -11,7 +11,7 @@ from ..attribution import Verdict
 from ..attribution import plan as attribution_plan
 from ..records import Record, latest
 from . import plan, progress
-from .folder import NONCE, PYTHON, RUN, RunFolder, fresh, notebook_probe, stamp
+from .folder import NONCE, PYTHON, RUN, RunFolder, claim, notebook_probe, stamp
 
 _current: "Session | None" = None
 
@@ -67,7 +67,7 @@ class Session:
         self.say(f"run {paths.shown(self.run.path)}")
 
     def _own_run(self, planned: list) -> RunFolder:
-        path = paths.resolve(self.params.run_dir) if self.params.run_dir else fresh(self.params.preset)
+        path = paths.resolve(self.params.run_dir) if self.params.run_dir else claim(self.params.preset)
         if (path / "run.json").exists():
             return RunFolder.resume(path, self.params, self.hypothesis, self.question)
         return RunFolder.create(path, self.params, self.hypothesis, self.question, planned)

@@ -1,7 +1,7 @@
 """The command line. Results asked for with --json go to stdout, all else to stderr.
 
 Exit status: 0 complete, whatever the verdict; 2 bad input, nothing started; 3 something that could run here did not,
-or a control misbehaved (probe: not run); 4 --expect not met; 130 and 143 stopped by Ctrl-C and SIGTERM.
+or a control misbehaved (probe: not run); 4 --expect not met; 129, 130 and 143 stopped by SIGHUP, Ctrl-C and SIGTERM.
 """
 
 import argparse
@@ -18,7 +18,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit status. Bad input is one line for each mistake, on stderr."""
     args = parser().parse_args(argv)
     # As an exception, so that probes and their folders are cleared away; the default action would leave them.
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # What is ignored (SIGHUP under nohup) stays ignored.
+    ending = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda got, _: sys.exit(128 + got)) for number in ending}
     try:
         return args.command(args)
     except InputError as exc:
@@ -28,14 +30,15 @@ def main(argv: list[str] | None = None) -> int:
         print(f"capturebook {args.name}: stopped by Ctrl-C", file=sys.stderr)
         return 128 + signal.SIGINT
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="capturebook",
         description="Does a GPU kernel or decode step survive CUDA graph capture, torch.compile, and both together?",
-        epilog=f"exit status: 0 complete, 2 bad input, {INCOMPLETE} incomplete, 4 --expect not met, 130/143 stopped",
+        epilog=f"exit status: 0 complete, 2 bad input, {INCOMPLETE} incomplete, 4 --expect not met, over 128 stopped",
     )
     commands = top.add_subparsers(dest="name", metavar="COMMAND", required=True)
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from .. import paths
 from ..chain import plan
-from ..chain.folder import RunFolder, fresh
-from ..params import validate
+from ..chain.folder import RunFolder, claim
+from ..params import allowed, validate
 from .common import COMPLETE, INCOMPLETE, InputError, emit, say, where
 from .probe import pairs
 from .target import locate
@@ -20,11 +20,10 @@ def build(args) -> int:
     """
     from ..measure.build import BuildError, build_rows
     from ..measure.crosscompile import SPARSE_MLA
-    from ..measure.limits import parse_targets
     from ..probes import ProbePool
 
     try:
-        targets = parse_targets(args.targets) if args.targets else validate({}).targets
+        targets = _targets(args.targets) if args.targets else validate({}).targets
         given = {"preset": "build", "targets": targets, "all_configs": args.all, "deadline": args.deadline}
         given |= {"preload": args.preload, **pairs(args)}
         if args.target:
@@ -33,7 +32,7 @@ def build(args) -> int:
             raise InputError(f"--option: given {args.option[0]!r}; allowed: with a TARGET, whose build takes it")
         params = validate(given)
         hypothesis, question, _ = plan.ask(params)
-        run = RunFolder.create(fresh("build"), params, hypothesis, question)
+        run = RunFolder.create(claim("build"), params, hypothesis, question)
     except (ValueError, FileNotFoundError) as exc:
         raise InputError(exc) from None
     try:
@@ -61,6 +60,17 @@ def build(args) -> int:
     say(f"{len(result.rows)} compiled, {len(result.failed)} of them refused; {result.left} configurations left out")
     say(f"records: {paths.shown(run.records_path)}")
     return INCOMPLETE if any(row["status"] in ("not_run", "timeout") for row in result.rows) else COMPLETE
+
+
+def _targets(text: str) -> list[int]:
+    """The compute capabilities that --targets names; sm_90a is another target than sm_90, and not compiled for."""
+    from ..measure.limits import parse_targets
+
+    targets = parse_targets(text)
+    words = [word.strip().removeprefix("sm_") for word in text.split(",")]
+    if [word for word in words if word] != [str(target) for target in targets]:
+        raise InputError(f"--targets: given {text!r}; allowed: {allowed('targets')}, each once")
+    return targets
 
 
 def table(rows: list[dict]) -> list[str]:

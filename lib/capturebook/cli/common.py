@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 from .. import paths
 from ..attribution.decision import Decision
@@ -23,6 +24,14 @@ def say(*lines: str) -> None:
 def emit(result) -> None:
     """A result, as JSON on stdout."""
     print(json.dumps(result, indent=1, allow_nan=False), flush=True)
+
+
+def can_be_file(what: str, name: str) -> None:
+    """Raises InputError for a name that the file system does not take (too long) or let us look up."""
+    try:
+        Path(name).exists()
+    except OSError as exc:
+        raise InputError(f"{what}: given {name!r}: {exc.strerror}; allowed: a file's name") from None
 
 
 def opened(path: str) -> RunFolder:

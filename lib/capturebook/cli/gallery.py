@@ -2,7 +2,7 @@
 
 from .. import paths
 from ..attribution import load_hypothesis
-from ..chain.folder import RunFolder, fresh
+from ..chain.folder import RunFolder, claim
 from ..gallery.case import REPAIRED
 from ..gallery.cases import CASES, chosen
 from ..gallery.evaluate import HYPOTHESIS, entries, with_repaired
@@ -30,7 +30,7 @@ def gallery(args) -> int:
     params = validate({"preset": "gallery", "hypothesis": HYPOTHESIS})
     try:
         run = RunFolder.create(
-            args.run_dir or fresh("gallery"), params, load_hypothesis(HYPOTHESIS).model_dump(), Question()
+            args.run_dir or claim("gallery"), params, load_hypothesis(HYPOTHESIS).model_dump(), Question()
         )
     except ValueError as exc:
         raise InputError(exc) from None

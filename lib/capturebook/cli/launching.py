@@ -7,7 +7,7 @@ from .. import launch as launching
 from .. import params as parameters
 from .. import paths
 from ..launch.servers import compare, comparison
-from .common import COMPLETE, INCOMPLETE, InputError, emit, say
+from .common import COMPLETE, INCOMPLETE, InputError, can_be_file, emit, say
 
 
 def add_commands(add) -> None:
@@ -33,6 +33,8 @@ def add_commands(add) -> None:
 
 def launch(args) -> int:
     """Exit status 0 only when ready, or for a script when its `result` holds; 3 otherwise."""
+    for name in args.file:
+        can_be_file("launch file", name)
     try:
         if len(args.file) > 1:
             return _in_order(args)

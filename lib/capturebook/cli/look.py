@@ -10,7 +10,10 @@ from .common import COMPLETE, InputError, emit, opened, say
 def verdict(args) -> int:
     """The verdict of a run folder, from run.json, hypothesis.json and records.jsonl alone; nothing is written."""
     run = opened(args.run)
-    found, torn = plan.verdict(run), run.records()[1]
+    try:
+        found, torn = plan.verdict(run), run.records()[1]
+    except ValueError as exc:
+        raise InputError(exc) from None
     if args.json:
         emit(found.to_json())
     else:
@@ -27,8 +30,11 @@ def report(args) -> int:
     try:
         rendered.render_notebooks(run.path)
         say(f"report: {paths.shown(html.build(run.path))}")
-    except (ValueError, FileNotFoundError) as exc:
+    except ValueError as exc:
         raise InputError(exc) from None
+    except OSError as exc:
+        where = f"{paths.shown(exc.filename)}: {exc.strerror}" if exc.filename else exc
+        raise InputError(where) from None
     return COMPLETE
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from .. import paths
 from ..attribution import plan as attribution_plan
 from ..chain import plan
-from ..chain.folder import RunFolder, fresh
+from ..chain.folder import RunFolder, claim, holds_run
 from ..params import validate
 from ..probes import ProbePool
 from ..records import Arm
@@ -28,8 +28,8 @@ def probe(args) -> int:
             raise InputError("--device: given 'cpu'; allowed: cuda, or cpu with --arm-only and capture=none")
         if args.smallest and args.arm_only:
             raise InputError("--smallest: given with --arm-only; allowed: one of the two, the search needs many arms")
-        path = paths.resolve(args.run_dir) if args.run_dir else fresh("probe")
-        if (path / "run.json").exists():
+        path = paths.resolve(args.run_dir) if args.run_dir else claim("probe")
+        if holds_run(path):
             run = RunFolder.resume(path, params, hypothesis, question)
         else:
             run = RunFolder.create(path, params, hypothesis, question, planned)

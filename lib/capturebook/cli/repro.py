@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from .. import paths
-from .common import COMPLETE, INCOMPLETE, InputError, emit, opened, say
+from .common import COMPLETE, INCOMPLETE, InputError, can_be_file, emit, opened, say
 from .target import locate
 
 
@@ -25,6 +25,7 @@ def repro(args) -> int:
     run = opened(args.run)
     record = _record(run.records()[0], args.probe)
     path = Path(args.output)
+    can_be_file("--output", args.output)
     if path.suffix != ".py" or path.exists():
         what = "exists already" if path.exists() else "is no .py file"
         raise InputError(f"--output: {args.output!r} {what}; allowed: a new .py file")
@@ -34,7 +35,7 @@ def repro(args) -> int:
         if record.subject is not None:
             locate(record.subject.target, Path.cwd())
         written = write(record, run.info, path)
-    except (ReproError, FileNotFoundError, SyntaxError) as exc:
+    except (ReproError, OSError, SyntaxError) as exc:
         raise InputError(exc) from None
     say(f"wrote {', '.join(str(file) for file in written[:1])}" + _beside(written))
     if needs_gpu(record, run.info) and gpu_uuid() is None:

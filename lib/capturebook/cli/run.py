@@ -8,13 +8,13 @@ from pathlib import Path
 
 from .. import doctor, paths, provenance
 from ..chain import plan
-from ..chain.folder import RunFolder, fresh
+from ..chain.folder import RunFolder, claim, holds_run
 from ..chain.runner import Chain
 from ..launch.servers import comparison
 from ..params import apply_sets, load_preset, validate
 from ..probes import servers
 from . import launching
-from .common import COMPLETE, INCOMPLETE, UNEXPECTED, InputError, incomplete, say, where
+from .common import COMPLETE, INCOMPLETE, UNEXPECTED, InputError, can_be_file, incomplete, say, where
 from .target import locate
 
 WITHOUT_PROBES = ("00", "05")
@@ -23,6 +23,8 @@ WITHOUT_PROBES = ("00", "05")
 
 def run(args) -> int:
     """From parameters to exit status. Raises InputError before anything is started."""
+    if args.preset:
+        can_be_file("preset", args.preset)
     if args.preset and (status := _comparison(args)) is not None:
         return status
     if args.host:
@@ -63,7 +65,7 @@ def _comparison(args) -> int | None:
 
 def _parameters(args, facts: dict) -> tuple:
     """Validated parameters, and a line on where they come from."""
-    again = not args.preset and args.run_dir and (paths.resolve(args.run_dir) / "run.json").exists()
+    again = not args.preset and args.run_dir and holds_run(paths.resolve(args.run_dir))
     if again:
         values, why = RunFolder.open(args.run_dir).info["parameters"], "parameters: as recorded in the run"
     else:
@@ -77,8 +79,8 @@ def _hold(args, params, facts: dict) -> RunFolder:
     """The run folder, made or resumed."""
     hypothesis, question, planned = plan.ask(params)
     named = args.run_dir or params.run_dir
-    path = paths.resolve(named) if named else fresh(params.preset)
-    if (path / "run.json").exists():
+    path = paths.resolve(named) if named else claim(params.preset)
+    if holds_run(path):
         return RunFolder.resume(path, params, hypothesis, question, facts)
     return RunFolder.create(path, params, hypothesis, question, planned, facts)
 
@@ -89,8 +91,8 @@ def choose(only: str) -> list[Path]:
     by_number = {path.name[:2]: path for path in sorted(folder.glob("[0-9][0-9]_*.ipynb"))}
     if not by_number:
         raise ValueError(f"notebooks: {paths.shown(folder)} holds no numbered notebook")
-    wanted = [part for part in re.split(r"[,\s]+", only) if part] or list(by_number)
-    for number in wanted:
+    wanted = [part for part in re.split(r"[,\s]+", only) if part] if only else list(by_number)
+    for number in wanted or [only]:
         if number not in by_number:
             raise ValueError(f"--only: given {number!r}; allowed: {', '.join(by_number)}")
     return [path for number, path in by_number.items() if number in wanted]

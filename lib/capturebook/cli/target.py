@@ -71,6 +71,8 @@ def _check_name(target: str, source: Path, name: str) -> None:
     """That the file parses and binds `name` at its top level; one with a star import may bind anything."""
     try:
         tree = ast.parse(source.read_bytes())
+    except OSError as exc:
+        raise InputError(f"subject: {target!r}: {source} cannot be read: {exc.strerror}") from None
     except (SyntaxError, ValueError) as exc:
         line = getattr(exc, "lineno", None) or 0
         raise InputError(f"subject: {target!r}: line {line} does not parse: {exc.args[0]}") from None

@@ -12,6 +12,10 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
 
 
+BUILT_IN, BUILT_IN_KERNELS = "capturebook.subjects.sparse_mla:build", ("simt", "mma")
+"""The default subject and the kernels it has; said here because asking it would import torch."""
+
+
 class ParameterError(ValueError):
     """Parameters that cannot be used: one line for each, naming it, what was given and what is allowed."""
 
@@ -27,7 +31,9 @@ class Params(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     run_dir: str = _declare("", "run folder to make or resume; empty makes one under outputs/")
-    preset: str = _declare("defaults", "what these values are called; part of a new run folder's name", min_length=1)
+    preset: str = _declare(
+        "defaults", "what these values are called; part of a new run folder's name", min_length=1, max_length=64
+    )
     hypothesis: str = _declare("story", "a name in params/hypotheses/, or a YAML file", min_length=1)
     question: str = _declare(
         "",
@@ -36,7 +42,7 @@ class Params(BaseModel):
     )
     error: int = _declare(0, "CUDA error code seen in that arm; 0 if unknown", ge=0, le=999)
     subject: str = _declare(
-        "capturebook.subjects.sparse_mla:build",
+        BUILT_IN,
         "what is probed",
         allowed="pkg.module:build or file.py:build",
         pattern=r"^[^:]+:[A-Za-z_][A-Za-z0-9_]*$",
@@ -81,10 +87,18 @@ class Params(BaseModel):
             arm = arm_from(parse_factors(self.question))
         except ValueError as exc:
             raise ValueError(f"parameter question: given {json.dumps(self.question)}; {exc}") from None
+        if self.subject == BUILT_IN:
+            text = f"{', '.join(BUILT_IN_KERNELS)} with the built-in subject"
+            if not set(self.kernels) <= set(BUILT_IN_KERNELS):
+                raise ValueError(_line("kernels", self.kernels, text))
+            if arm.kernel and arm.kernel not in BUILT_IN_KERNELS:
+                raise ValueError(_line("question", self.question, f"kernel: {text}"))
         if arm.context and arm.max_context and arm.context > arm.max_context:
             raise ValueError(_line("question", self.question, f"a context up to its max_context, {arm.max_context}"))
         if self.error and not self.question:
             raise ValueError(_line("error", self.error, "0 without a question: which arm showed that error?"))
+        if any("\0" in value for value in self.env.values()):
+            raise ValueError(_line("env", self.env, "text without a NUL, which ends a variable"))
         if "CUDA_VISIBLE_DEVICES" in self.env:
             given = self.env["CUDA_VISIBLE_DEVICES"]
             text = "any other variable: set this one for capturebook itself, which must see the GPU its probes use"
@@ -153,7 +167,10 @@ def _words(schema: dict, several: bool = False) -> str:
         return "true or false"
     if kind == "string":
         name = "name" if "pattern" in schema else "text"
-        return f"{name}{s if name == 'name' else ''}" + (", not empty" if schema.get("minLength") else "")
+        least, most = schema.get("minLength"), schema.get("maxLength")
+        return f"{name}{s if name == 'name' else ''}{', not empty' * bool(least)}" + (
+            f", up to {most} characters" if most else ""
+        )
     number = f"{'' if several else 'a '}{'whole ' if kind == 'integer' else ''}number{s}"
     return f"{number} from {schema['minimum']:g} to {schema['maximum']:.15g}"
 

@@ -1,6 +1,7 @@
 """Presets: YAML files under params/, read as YAML 1.2 means them, and `--set name=value` on top."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -50,14 +51,17 @@ def load_preset(name: str | Path) -> dict:
     text = str(name)
     is_file = text.endswith((".yaml", ".yml"))
     path = paths.resolve(text if is_file else Path("params") / f"{text}.yaml")
-    if not path.is_file():
+    if not os.path.isfile(path):  # a name that is too long is no file either
         choice = f"{', '.join(preset_names())}, or a YAML file"
-        raise ParameterError(f"preset: given {text!r}, which is no file; allowed: {choice}")
+        what = "a file, but no YAML mapping (.yaml, .yml)" if os.path.isfile(paths.resolve(text)) else "no file"
+        raise ParameterError(f"preset: given {text!r}, which is {what}; allowed: {choice}")
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Plain)
     except yaml.MarkedYAMLError as exc:
         line = exc.problem_mark.line + 1 if exc.problem_mark else 0
         raise ParameterError(f"preset: {paths.shown(path)} line {line}: {exc.problem}") from None
+    except OSError as exc:
+        raise ParameterError(f"preset: {paths.shown(path)} cannot be read: {exc.strerror}") from None
     except (UnicodeDecodeError, yaml.reader.ReaderError):
         raise ParameterError(f"preset: {paths.shown(path)} is not UTF-8 text") from None
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
@@ -74,7 +78,7 @@ def apply_sets(values: dict, sets: list[str]) -> dict:
     for item in sets:
         name, equals, text = item.partition("=")
         name = name.strip()
-        if not equals:
+        if not equals or not name:
             raise ParameterError(f"--set: given {item!r}; allowed: name=value")
         if name not in Params.model_fields:
             raise ParameterError(unknown(name))

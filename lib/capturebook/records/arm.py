@@ -98,6 +98,8 @@ def parse_factors(text: str) -> dict:
         if not eq or name not in Arm.model_fields or name == "env":
             allowed = ", ".join(n for n in Arm.model_fields if n != "env")
             raise ValueError(f"question: {part!r} is not factor=value; factors are {allowed}")
+        if name in factors:
+            raise ValueError(f"question: {name} is given twice; allowed: each factor once")
         factors[name] = _read_factor(name, value)
     return factors
 

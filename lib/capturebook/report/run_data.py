@@ -28,6 +28,8 @@ class RunData:
     def open(cls, path: Path) -> "RunData":
         """Raises FileNotFoundError or ValueError naming the file that is missing or damaged."""
         info, hypothesis = _json(path / "run.json"), _json(path / "hypothesis.json")
+        if lost := [name for name in ("title", "arms", "rivals") if name not in hypothesis]:
+            raise ValueError(f"{paths.shown(path / 'hypothesis.json')} is damaged: it holds no {lost[0]!r}")
         whole, aside = read(path / "records.jsonl")
         mine = [r for r in whole if r.nonce == info["nonce"]]
         aside += [f"record {r.probe} carries another run's nonce; it does not count" for r in whole if r not in mine]
@@ -85,9 +87,12 @@ def _json(path: Path) -> dict:
     if not path.is_file():
         raise FileNotFoundError(f"{paths.shown(path.parent)} holds no {path.name}; it is not a run folder")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        held = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as exc:
         raise ValueError(f"{paths.shown(path)} is damaged: {exc}") from None
+    if not isinstance(held, dict):
+        raise ValueError(f"{paths.shown(path)} is damaged: it holds no JSON object")
+    return held
 
 
 def sample_run(apart_from: Path) -> RunData | None:

@@ -27,7 +27,7 @@ def find(target: str, folders: list[Path]) -> str:
     if not where.endswith(".py"):
         return target
     for folder in [Path("/")] if os.path.isabs(where) else folders:
-        if (folder / where).is_file():
+        if os.path.isfile(folder / where):  # False, too, for a name that is too long
             return f"{(folder / where).resolve()}:{name}"
     raise SubjectError(f"subject: no file {where!r} in {', '.join(str(f) for f in folders)}")
 
