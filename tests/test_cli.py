@@ -110,6 +110,21 @@ def test_a_damaged_run_folder_is_one_line_naming_the_file(root, capsys, name, ho
         assert out == "" and err.count("\n") == 1 and name in err
 
 
+@pytest.mark.parametrize("words", ["repro outputs/x 0 -o new.py", "gallery --from outputs/x"])
+def test_records_that_are_a_folder_are_one_line_for_every_reader(root, capsys, words):
+    (fake_run.write(root / "outputs" / "x", []) / "records.jsonl").mkdir()
+    assert cli.main(words.split()) == 2
+    assert capsys.readouterr().err.endswith("records.jsonl is a folder; allowed: a file\n")
+
+
+def test_a_gallery_is_not_recomputed_from_another_kind_of_run(root, capsys):
+    run = fake_run.write(root / "outputs" / "x", [])
+    info = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**info, "plan": [{"id": "seen", "arm": {}}]}))
+    assert cli.main(["gallery", "--from", "outputs/x"]) == 2
+    assert "--from: given 'outputs/x', which is no gallery's run" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_ends_a_command_as_an_exception_and_its_action_is_put_back(monkeypatch, number, status):
     before, cleaned = signal.getsignal(number), []

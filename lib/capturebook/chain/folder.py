@@ -197,7 +197,9 @@ class RunFolder:
             Question(**info["question"])
         except ValidationError:
             raise RunFolderError(f"run_dir: {paths.shown(where)} is damaged: 'question' is none") from None
-        return cls(path, info)
+        run = cls(path, info)
+        run._refuse_folders("records.jsonl")
+        return run
 
     @classmethod
     def resume(
@@ -218,9 +220,7 @@ class RunFolder:
         try:
             self.info = self.open(self.path).info
             self._refuse_changes(parameters, hypothesis, question, facts)
-            for name in ("records.jsonl", "verdict.json", "report.html"):
-                if (self.path / name).is_dir():
-                    raise RunFolderError(f"run_dir: {paths.shown(self.path / name)} is a folder; allowed: a file")
+            self._refuse_folders("verdict.json", "report.html")
             for scratch in self.path.glob("probes-*"):  # of a killed pool; the lock says that it is gone
                 shutil.rmtree(scratch)
             self.info["ended"] = None
@@ -320,6 +320,11 @@ class RunFolder:
         if invocations and not invocations[-1]["ended"]:
             return f"process {invocations[-1]['pid']}, since {invocations[-1]['started']}"
         return "another process"
+
+    def _refuse_folders(self, *names: str) -> None:
+        for name in names:
+            if (self.path / name).is_dir():
+                raise RunFolderError(f"run_dir: {paths.shown(self.path / name)} is a folder; allowed: a file")
 
     def _begin_invocation(self) -> None:
         entry = {"started": stamp(), "ended": None, "pid": os.getpid(), "python": platform.python_version()}

@@ -58,6 +58,8 @@ def _list(cases, as_json: bool) -> int:
 
 def _recompute(run: RunFolder, as_json: bool) -> int:
     """The results from a run's records, by the rules as they are now."""
+    if not all("case" in entry for entry in run.info["plan"]):
+        raise InputError(f"--from: given {where(run)!r}, which is no gallery's run; allowed: a run folder of one")
     table = {case.id: case for case in with_repaired(list(CASES.values()))}
     asked, gone = entries(run.info["plan"], table, run.nonce)
     known = latest([record for record in run.records()[0] if record.kind == "step"])
