@@ -113,3 +113,20 @@ def test_chain_and_fork_of_a_graph():
     assert not is_chain([1, 2, 3], [(1, 2), (1, 3)])
     assert not is_chain([1, 2], [])
     assert is_chain([], [])
+
+
+def test_every_free_block_is_filled_from_its_own_pool(monkeypatch):
+    """A small pool's remainder of over 1 MiB, asked for whole, would be served by the large pool and stay as it is."""
+    from capturebook.probes import poison
+
+    def segment(kind, *sizes, pool=(0, 0)):
+        blocks = [{"size": size, "state": "inactive"} for size in sizes] + [{"size": 512, "state": "active_allocated"}]
+        return {"segment_type": kind, "segment_pool_id": pool, "blocks": blocks}
+
+    snapshot = [
+        segment("small", 512, 2097152 - 1024),
+        segment("large", 20 << 20),
+        segment("small", 1024, pool=(0, 7)),
+    ]
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: snapshot)
+    assert poison._free_blocks() == [512, 1 << 20, 1048576 - 1024, 20 << 20]

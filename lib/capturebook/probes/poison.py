@@ -1,5 +1,8 @@
 """Fill with NaN what a correct step does not rely on: its outputs before a replay, and memory that is free."""
 
+_SMALL = 1 << 20
+"""The largest request that the caching allocator serves from its small pool (c10/cuda: kSmallSize)."""
+
 _PINNED_SIZES = tuple(1 << n for n in range(9, 23))
 
 
@@ -55,8 +58,18 @@ def _free_blocks() -> list[int]:
     sizes = []
     for segment in torch.cuda.memory_snapshot():
         if _pool(segment) == (0, 0):
-            sizes += [block["size"] for block in segment["blocks"] if block["state"] == "inactive"]
+            most = _SMALL if segment.get("segment_type") == "small" else None
+            for block in segment["blocks"]:
+                if block["state"] == "inactive":
+                    sizes += _pieces(block["size"], most)
     return sizes
+
+
+def _pieces(size: int, most: int | None) -> list[int]:
+    """Requests that fill a free block. A larger one than the small pool serves would go to the other pool."""
+    if most is None or size <= most:
+        return [size]
+    return [most] * (size // most) + ([size % most] if size % most else [])
 
 
 def _pool(segment: dict) -> tuple:
