@@ -202,3 +202,24 @@ def test_a_long_log_keeps_its_beginning_and_its_end(tmp_path):
     log.write_text("short\n")
     _scrub_log(log, str(tmp_path))
     assert log.read_text() == "short\n"
+
+
+def test_a_shared_server_that_is_gone_is_replaced(tmp_path, monkeypatch):
+    from capturebook.probes import servers
+
+    monkeypatch.setenv(servers.SHARED, str(tmp_path / "gone"))
+    with ProbePool(Run(tmp_path), on_event=lambda text: None) as pool:
+        first, second = pool.run([planted("fine", seed=1), planted("fine", seed=2)])
+    assert (first.status, second.status) == ("pass", "pass")
+
+
+def test_a_killed_server_costs_no_later_probe(tmp_path):
+    with ProbePool(Run(tmp_path), on_event=lambda text: None) as pool:
+        (before,) = pool.run([planted("fine", seed=1)])
+        (server,) = pool._servers._owned.values()
+        os.kill(server.pid, signal.SIGKILL)
+        _until(lambda: not _running(server.pid), 10)
+        (lost,) = pool.run([planted("fine", seed=2)])
+        (after,) = pool.run([planted("fine", seed=3)])
+    assert (before.status, lost.status, after.status) == ("pass", "not_run", "pass")
+    assert "probe server" in lost.reason

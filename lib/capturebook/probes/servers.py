@@ -94,7 +94,7 @@ class Servers:
     def __init__(self, log: Path):
         self._log = log
         self._owned: dict[tuple, Server] = {}
-        self._ready: set[tuple] = set()
+        self._shared_gone = False
 
     def start(self, env: dict[str, str], modules: tuple[str, ...] = ()) -> None:
         """Begin to start a server, without waiting for it; a shared one is used as it is."""
@@ -103,23 +103,30 @@ class Servers:
             self._owned[key] = Server(env, modules, self._log)
 
     def connect(self, env: dict[str, str], modules: tuple[str, ...] = ()) -> socket.socket:
-        """A connection on which one probe can be asked for. Raises ServerError."""
+        """A connection on which one probe can be asked for. Raises ServerError.
+
+        A shared server that is gone is replaced by one of our own, and an own one that died at the next call: one dead
+        server costs the probes that ran in it, not those after them.
+        """
         self.start(env, modules)
-        path = self._shared(env, modules)
+        key, path = (tuple(sorted(env.items())), modules), self._shared(env, modules)
         if not path:
-            server = self._owned[(tuple(sorted(env.items())), modules)]
-            server.wait_ready()
-            path = server.path
+            self._owned[key].wait_ready()
+            path = self._owned[key].path
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.connect(path)
         except OSError as error:
             connection.close()
+            if key not in self._owned:
+                self._shared_gone = True
+                return self.connect(env, modules)
+            self._owned.pop(key).close()
             raise ServerError(f"probe server: {error.strerror or error}; {_last_line(self._log)}") from None
         return connection
 
     def _shared(self, env, modules) -> str | None:
-        return None if env or modules else os.environ.get(SHARED)
+        return None if env or modules or self._shared_gone else os.environ.get(SHARED)
 
     def close(self) -> None:
         for server in self._owned.values():
@@ -128,7 +135,7 @@ class Servers:
 
 
 def ask(connection: socket.socket, request: dict) -> None:
-    """Send a request; the answers are read by `answers`."""
+    """Send a request; its answers are lines of JSON on the same connection."""
     connection.sendall(json.dumps(request).encode() + b"\n")
 
 
