@@ -33,7 +33,8 @@ def main(mode: str, arguments: list[str]) -> int:
     for name in ("launch", "build", "capture"):
         stage(name)
         print(f"at {name} \x1b[31mred\x1b[0m", file=sys.stderr, flush=True)
-        time.sleep(0.2)
+        # The panel polls; on a busy machine it must still find the build under way.
+        time.sleep(2.0 if name == "build" else 0.2)
     if mode == "hang":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         orphan = "import os,time; os.setsid(); os.fork() and os._exit(0); time.sleep(600)"
