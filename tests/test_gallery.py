@@ -145,6 +145,15 @@ def standin(monkeypatch):
     return Standin
 
 
+def test_what_one_case_runs_as_a_fix_may_be_anothers_question(tmp_path):
+    """Cases share records; each reads them in the role that it asked for them."""
+    asked = Asked.of(CASES["clean_not_finite"], "nonce-of-this-run")
+    (probe,) = [p for p in asked.wants({}) if p.role == "arm"][:1]
+    record = Standin(Run(tmp_path), 1, None).answer(probe).model_copy(update={"role": "fix"})
+    asked.probes[probe.id] = probe.role
+    assert [r.role for r in asked.records({probe.id: record})] == ["arm"]
+
+
 ONLY = ["--only", "k2_item", "--only", "clean_not_finite"]
 
 

@@ -98,7 +98,8 @@ def test_a_subject_of_several_files_lies_beside_and_is_found_there(tmp_path):
 
 def test_the_built_in_step_brings_its_kernels_and_nothing_of_the_instrument():
     found = sources("capturebook.subjects.sparse_mla:build")
-    assert "capturebook/kernels/sparse_mla/mma.py" in found.files
+    kernels = "capturebook/kernels/sparse_mla"
+    assert {f"{kernels}/mma.py", f"{kernels}/pinned.json"} <= set(found.files)  # the tunings, which pinned.py reads
     assert not any(part in name for name in found.files for part in ("probes", "records", "attribution"))
     assert not found.foreign
 

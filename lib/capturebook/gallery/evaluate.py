@@ -17,11 +17,14 @@ DEADLINE = {1: 60.0, 2: 60.0, 3: 150.0}
 
 @dataclass
 class Asked:
-    """One case in a run: what is asked of it, and the probes that were asked for so far, in that order."""
+    """One case in a run: what is asked of it, and the probes asked for so far, in that order, each with its role.
+
+    The role is the case's: what one case runs as a fix may be the very question of another.
+    """
 
     case: Case
     info: dict[str, Any]
-    probes: list[str] = field(default_factory=list)
+    probes: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, case: Case, nonce: str) -> "Asked":
@@ -41,7 +44,7 @@ class Asked:
         return cls(case, {"nonce": nonce, "question": question.model_dump(), "parameters": params.model_dump()})
 
     def records(self, known: dict[str, Record]) -> list[Record]:
-        return [known[name] for name in self.probes if name in known]
+        return [known[name].model_copy(update={"role": self.probes[name]}) for name in self.probes if name in known]
 
     def wants(self, known: dict[str, Record]) -> list[Probe]:
         """Probes that the verdict still needs. Times are left out: they want the GPU to themselves."""
@@ -77,7 +80,7 @@ def entries(plan: list[dict], cases: dict[str, Case], nonce: str) -> tuple[list[
             gone.append(entry["case"])
             continue
         asked = Asked.of(case, nonce)
-        asked.probes = list(entry["probes"])
+        asked.probes = dict(entry["probes"])
         found.append(asked)
     return found, gone
 

@@ -66,7 +66,7 @@ class GalleryRun:
     def _missing(self, asked: Asked) -> list:
         """What one case needs that no case has recorded; what another one has is taken from there."""
         while probes := asked.wants(self.known):
-            asked.probes += [p.id for p in probes]
+            asked.probes |= {p.id: p.role for p in probes}
             if missing := [p for p in probes if p.id not in self.known]:
                 return missing
         return []

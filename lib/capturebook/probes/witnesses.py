@@ -14,11 +14,12 @@ from ..records import Event, Frame
 from .exceptions import tag_of
 from .scrub import relative
 
-_MAX_EVENTS = 400
+_MOST_OF_A_KIND = 32
+"""Events kept of each kind, capturing and not: a thread that polls all the time must not push out the others'."""
 
 
 class Witnesses:
-    """Readings of one probe: a list of events (the first 400) and a count of every kind, "jit" or "jit@capture"."""
+    """Readings of one probe: events (the first 32 of each kind) and a count of every kind, "jit" or "jit@capture"."""
 
     def __init__(self, run: str | None, folders: tuple[str, ...]):
         self.events: list[Event] = []
@@ -31,7 +32,7 @@ class Witnesses:
         capturing = is_capturing() if capturing is None else capturing
         key = f"{kind}@capture" if capturing else kind
         self.counts[key] = self.counts.get(key, 0) + 1
-        if len(self.events) < _MAX_EVENTS:
+        if self.counts[key] <= _MOST_OF_A_KIND:
             where = self._subject_frame() if frame else None
             self.events.append(Event(kind=kind, capturing=capturing, what=what, frame=where, data=data))
 

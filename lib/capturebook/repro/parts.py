@@ -208,7 +208,12 @@ def poison(calls, out):
             tensor.fill_(float("nan"))
     gc.collect()
     segments = [s for s in torch.cuda.memory_snapshot() if tuple(s.get("segment_pool_id", (0, 0))) == (0, 0)]
-    free = [b["size"] for s in segments for b in s["blocks"] if b["state"] == "inactive"]
+    free = []
+    for segment in segments:
+        small = segment.get("segment_type") == "small"  # whose pool serves no request above 1 MiB
+        for size in (b["size"] for b in segment["blocks"] if b["state"] == "inactive"):
+            whole, rest = divmod(size, 1 << 20) if small else (0, size)
+            free += [1 << 20] * whole + ([rest] if rest else [])
     held = [torch.empty(size, dtype=torch.uint8, device="cuda").fill_(255) for size in free]
     held += [torch.full((1 << n,), float("nan"), pin_memory=True) for n in range(7, 21)]
     torch.cuda.synchronize()

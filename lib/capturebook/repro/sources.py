@@ -1,8 +1,9 @@
-"""The source of a subject: its own file and the local modules that it imports, found without importing any."""
+"""The source of a subject: its own file, the local modules it imports and the files these name; none is imported."""
 
 import ast
 import importlib.machinery
 import os
+import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,9 +64,10 @@ def sources(target: str, preload: tuple[str, ...] = ()) -> Sources:
         for relative, file in _files_of(wanted, base).items():
             if relative not in found.files:
                 found.files[relative] = file
+                found.files |= _data(file, relative)
                 waiting += [(m, base) for m in _imports(file, relative)]
     tops = {relative.partition("/")[0].removesuffix(".py") for relative in found.files}
-    for file in found.files.values():
+    for file in [f for f in found.files.values() if f.suffix == ".py"]:
         imported = {m.partition(".")[0] for m in _imports(file, "")} - {""}
         found.foreign |= imported - tops - {"torch", "triton", "capturebook"} - set(sys.stdlib_module_names)
     return found
@@ -97,6 +99,16 @@ def _files_of(module: str, root: Path) -> dict[str, Path]:
         elif not folder.is_dir():
             break  # a name that the module before it defines, or another package
     return files
+
+
+def _data(file: Path, relative: str) -> dict[str, Path]:
+    """Files beside a module that a string in it names, a table of tunings, say; by path below the root."""
+    found = {}
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+        if re.fullmatch(r"[\w-]+(\.\w+)+", text) and not text.endswith(".py") and (file.parent / text).is_file():
+            found[str(Path(relative).parent / text)] = file.parent / text
+    return found
 
 
 def _imports(file: Path, relative: str) -> list[str]:
