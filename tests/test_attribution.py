@@ -6,8 +6,9 @@ import random
 import pytest
 
 from capturebook.attribution import judge
+from capturebook.attribution.recipes import RECIPES
 from capturebook.records import Arm, Record
-from evidence.cases import DECIDED, STORY, WARM
+from evidence.cases import COMPILED, DECIDED, STORY, WARM
 from evidence.open_cases import OPEN
 from evidence.records import NONCE, controls, early, fail, info, link, record, run_of
 
@@ -135,6 +136,14 @@ def test_a_control_that_fails_with_a_cuda_error_is_the_environment_once_scrubbed
     assert verdict(info(WARM), [*records, not_scrubbed]).owner == "not_run"
 
 
+def test_a_control_that_is_missing_beside_one_that_fails_with_a_cuda_error():
+    records = altered_control(0, fail(controls()[0].arm, 900))
+    scrubbed = record(WARM, role="scrubbed", effective={"suspect_variables": {}})
+    left = [r for r in records if not r.subject.target.endswith("baked_scalar")]
+    found = verdict(info(WARM), [*left, scrubbed])
+    assert found.owner == "not_run" and any("baked_scalar" in line for line in found.open)
+
+
 def test_controls_that_contradict():
     trivial = controls()[0]
     broken = fail(trivial.arm, 900, role="control", subject=trivial.subject, tag="resumed")
@@ -251,6 +260,58 @@ def test_a_fix_that_keeps_the_overlap_is_preferred():
 def test_a_class_without_a_change_of_arm_needs_a_code_change():
     run, records, *_ = DECIDED["item"]
     assert verdict(run, records).fixed == "needs a code change"
+
+
+def test_a_variable_that_the_run_sets_is_undone_by_the_fix():
+    """`probe --env TORCHINDUCTOR_CUDAGRAPHS=1`: the arm itself sets nothing, so the fix has to set it to 0."""
+    run = info(COMPILED, env={"TORCHINDUCTOR_CUDAGRAPHS": "1"})
+    records = run_of(fail(COMPILED, 900, frames="trees"))
+    assert verdict(run, records).fixed == "not tried"
+    cured = record(COMPILED.changed(env={"TORCHINDUCTOR_CUDAGRAPHS": "0"}), role="fix")
+    found = verdict(run, [*records, cured])
+    assert (found.class_, found.fixed) == ("B3", "fixed")
+    assert found.fix.endswith("Run here: env=TORCHINDUCTOR_CUDAGRAPHS=0 passes.")
+
+
+def test_trees_by_the_mode_and_by_the_variable_need_both_undone():
+    trees = Arm(compile="reduce-overhead")
+    mode, both = trees.changed(compile="default"), {"TORCHINDUCTOR_CUDAGRAPHS": "0"}
+    assert RECIPES["B3"].arms(trees, {}) == [mode]
+    assert RECIPES["B3"].arms(trees, {"TORCHINDUCTOR_CUDAGRAPHS": "1"}) == [mode, mode.changed(env=both)]
+    # Nobody said so, and trees were seen in a mode that has none: the shell may have set it.
+    assert RECIPES["B3"].arms(COMPILED, {}) == [COMPILED.changed(env=both)]
+
+
+def test_a_variable_of_the_libraries_that_the_run_sets_is_tried_without():
+    """Not one of the allocator, debug and profiler list, which have a scrubbed process; the step's own stays."""
+    run = info(WARM, env={"NVIDIA_TF32_OVERRIDE": "1", "MY_STEP_MODE": "fast"})
+    failed = fail(WARM, None, "odd", frames="none")
+    assert verdict(run, run_of(failed)).open == [
+        "arm, env=NVIDIA_TF32_OVERRIDE=: does it pass without NVIDIA_TF32_OVERRIDE?"
+    ]
+    undone = Arm(env={"NVIDIA_TF32_OVERRIDE": ""})
+    found = verdict(run, run_of(failed, record(undone)))
+    assert (found.owner, found.class_, found.fixed) == ("environment", "B7", "fixed")
+    assert verdict(run, run_of(failed, fail(undone, None, "odd", frames="none"))).owner == "undetermined"
+
+
+def test_what_is_gone_once_it_ran_is_no_error_of_the_step_s_own():
+    """A status of a library that nobody knows, met first in this thread: whose it is, its text alone could tell."""
+    elsewhere = Arm(thread="other")
+    found = verdict(info(elsewhere), run_of(fail(elsewhere, None, "NEWLIB_NOT_READY"), record(WARM)))
+    assert (found.owner, found.class_) == ("undetermined", None)
+    assert "gone once this thread and stream ran the step" in " ".join(found.open)
+    stays = fail(elsewhere, None, "NEWLIB_NOT_READY"), fail(WARM, None, "NEWLIB_NOT_READY")
+    assert (verdict(info(elsewhere), run_of(*stays)).owner) == "kernel"
+    late = fail(WARM, None, "NEWLIB_NOT_READY", payload={"frozen_advance_passes": True})
+    assert verdict(info(WARM), run_of(late)).owner == "undetermined"
+
+
+def test_memory_that_ran_out_accuses_nobody():
+    full = fail(WARM, None, "CUDA out of memory. Tried to allocate 2.00 GiB.", kind="OutOfMemoryError")
+    found = verdict(info(WARM), run_of(full))
+    assert (found.owner, found.class_) == ("undetermined", None)
+    assert "OutOfMemoryError at capture" in found.open[0]
 
 
 def test_json_has_the_contracts_fields():

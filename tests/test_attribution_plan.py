@@ -78,6 +78,25 @@ def test_a_setting_is_scrubbed_from_arm_and_parameters():
     assert scrubbed.arm.env == {"KEEP": "1"}
 
 
+def test_a_variable_of_the_run_is_undone_in_the_process_that_runs_the_fix():
+    """The arm's variables go over the run's: the fix's server is started with 0 where the others' have 1."""
+    asked = []
+
+    def answer(probe):
+        asked.append(probe)
+        if probe.role == "control":
+            return h200.answer(probe)
+        trees = probe.arm.compile != "none" and probe.environment.get("TORCHINDUCTOR_CUDAGRAPHS") == "1"
+        common = {"role": probe.role, "probe": probe.id, "watched": probe.watched}
+        return fail(probe.arm, 900, frames="trees", **common) if trees else record(probe.arm, **common)
+
+    run = info(Arm(compile="default"), env={"TORCHINDUCTOR_CUDAGRAPHS": "1"})
+    verdict, _, _ = run_to_the_end(run, answer)
+    assert (verdict.class_, verdict.fixed) == ("B3", "fixed")
+    assert {p.environment["TORCHINDUCTOR_CUDAGRAPHS"] for p in asked if p.role == "arm"} == {"1"}
+    assert {p.environment["TORCHINDUCTOR_CUDAGRAPHS"] for p in asked if p.role == "fix"} == {"0"}
+
+
 def test_a_lone_901_gets_the_thread_test():
     lone = DECIDED["another thread"][1][3].chain
 

@@ -59,14 +59,14 @@ def all_of(*conditions: Condition) -> Condition:
 
 
 def any_of(*conditions: Condition) -> Condition:
-    """The first yes; else open if one is open; else no with the notes."""
+    """The first yes; else open if one is open, rather by a probe that can be run; else no with the notes."""
 
     def together(case: Case) -> Answer:
         answers = [condition(case) for condition in conditions]
-        for value in ("yes", "open"):
-            for answer in answers:
-                if answer.value == value:
-                    return answer
+        undecided = [answer for answer in answers if answer.value == "open"]
+        found = [a for a in answers if a.value == "yes"] + sorted(undecided, key=lambda a: not a.needs)
+        if found:
+            return found[0]
         records = tuple(record for a in answers for record in a.records)
         return Answer("no", records, note="; ".join(a.note for a in answers if a.note))
 
@@ -132,11 +132,12 @@ def gone_without_settings(case: Case) -> Answer:
 
 
 def gone_without_env(case: Case) -> Answer:
-    """The arm passes without the variables that it sets itself (TORCHINDUCTOR_CUDAGRAPHS is a matter of compiling)."""
-    kept = {k: v for k, v in case.arm.env.items() if k == "TORCHINDUCTOR_CUDAGRAPHS"}
-    if kept == case.arm.env:
+    """The arm passes without the variables that are set for it (`evidence.without_variables`)."""
+    without = ev.without_variables(case.arm, case.evidence.env)
+    if without == case.arm:
         return NO
-    return passes(lambda arm: arm.changed(env=kept), "does it pass without the variables that the arm sets?")(case)
+    names = sorted(k for k in {**case.arm.env, **without.env} if case.arm.env.get(k) != without.env.get(k))
+    return passes(lambda arm: without, f"does it pass without {', '.join(names)}?")(case)
 
 
 THREAD_TRIES = 5

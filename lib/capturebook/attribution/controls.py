@@ -29,7 +29,7 @@ class Controls:
 
 def examine(evidence: Evidence) -> Controls:
     """What this run's controls showed. Repeats must agree; a repeat that did not run takes nothing back."""
-    said: dict[str, list[str]] = {"contradict": [], "cuda": [], "misbehaved": [], "missing": []}
+    said: dict[str, list[str]] = {"contradict": [], "missing": [], "cuda": [], "misbehaved": []}
     records: list[Record] = []
     needs = []
     for name, (status, code, why) in EXPECTED.items():

@@ -13,7 +13,7 @@ class Decision:
 
     def __init__(self, info: dict, records: list[Record]):
         self.question = Question(**info["question"])
-        self.evidence = Evidence(info["nonce"], records)
+        self.evidence = Evidence(info["nonce"], records, info.get("parameters", {}).get("env"))
         self.controls = control_rules.examine(self.evidence)
         self.arm = self.question.arm
         self.primary = _primary(self.evidence, self.arm)

@@ -1,9 +1,11 @@
 """A run's records as the rules read them: who counts, what an arm showed, what a record's failure looks like."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..records import Arm, Link, Record
-from ..records.settings import settings_in
+from ..records.settings import SETTINGS, settings_in
 
 CONCLUSIVE = ("pass", "wrong", "fail")
 """Statuses that say something about the step. `timeout`, `not_run` and `skipped` support nothing."""
@@ -54,10 +56,12 @@ class Evidence:
     """The records that count: kind `step`, this run's nonce, in an order that does not depend on the file's.
 
     `gains`: what fixed arms were timed at beside others. They tell nothing about the owner. `trivial`: captures of a
-    trivial operation beside the step's threads. They are no records of the arm.
+    trivial operation beside the step's threads. They are no records of the arm. `env`: variables that the run sets for
+    every probe (an arm's own go over them; one that is empty there is taken away).
     """
 
-    def __init__(self, nonce: str, records: list[Record]):
+    def __init__(self, nonce: str, records: list[Record], env: dict[str, str] | None = None):
+        self.env = env or {}
         self.foreign = sum(1 for r in records if r.nonce != nonce)
         mine = [r for r in records if r.nonce == nonce and r.kind == "step" and r.role != "feeder" and r.arm]
         lines = {r.to_line(): r for r in mine}
@@ -142,6 +146,23 @@ def uncompiled(arm: Arm) -> Arm:
     """The same use of the step without torch.compile; the compiler's own variables then mean nothing."""
     env = {k: v for k, v in arm.env.items() if not k.startswith(("TORCHINDUCTOR_", "TORCHDYNAMO_"))}
     return arm.changed(compile="none", fullgraph=False, dynamic=None, env=env)
+
+
+TREES_VARIABLE = "TORCHINDUCTOR_CUDAGRAPHS"
+"""Switches cudagraph trees on in every mode: a matter of compiling (B3), no setting of the environment."""
+
+_LIBRARIES_OWN = re.compile(r"(CUDA|CUDNN|CUBLAS|CUBLASLT|NCCL|NVIDIA|TORCH|PYTORCH|TORCHINDUCTOR|TORCHDYNAMO|TRITON)_")
+
+
+def without_variables(arm: Arm, run: Mapping[str, str]) -> Arm:
+    """The arm without the variables that it sets, and without those of CUDA, torch and triton that the run sets.
+
+    The step's own variables, set for the whole run, stay: without them it may be another step. Allocator, debug and
+    profiler settings have a test of their own (a scrubbed process).
+    """
+    kept = {k: v for k, v in arm.env.items() if k == TREES_VARIABLE}
+    undone = {k: "" for k in run if _LIBRARIES_OWN.match(k) and k not in (TREES_VARIABLE, *SETTINGS)}
+    return arm.changed(env={**undone, **kept})
 
 
 def plain(arm: Arm) -> Arm:

@@ -16,7 +16,7 @@ def add_fix(verdict, decision: Decision) -> None:
     verdict.fix = recipe.says
     tried = fix_records(decision)
     passed = [r for r in tried if r.status == "pass"]
-    if not recipe.arms(decision.arm) and not passed:
+    if not fix_arms(decision) and not passed:
         verdict.fixed = "needs a code change"
     elif not tried:
         verdict.fixed = "not tried"
@@ -36,7 +36,7 @@ def add_fix(verdict, decision: Decision) -> None:
 def fix_arms(decision: Decision) -> list[Arm]:
     """The recipe's changes of the arm decided on, in order; for B7 its scrubbed arm."""
     recipe = RECIPES.get(decision.finding.cls)
-    return recipe.arms(decision.arm) if recipe else []
+    return recipe.arms(decision.arm, decision.evidence.env) if recipe else []
 
 
 def fix_records(decision: Decision) -> list[Record]:

@@ -1,9 +1,11 @@
 """What to do about each class: a sentence, and where a change of arm shows the fix, those changes in order."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..records import Arm
 from ..records.settings import SETTINGS
+from .evidence import TREES_VARIABLE, without_variables
 
 
 @dataclass(frozen=True)
@@ -13,23 +15,34 @@ class Recipe:
     says: str
     changes: tuple[dict, ...] = ()
 
-    def arms(self, arm: Arm) -> list[Arm]:
-        """The failing arm with each change that alters it, in order."""
-        changed = [arm.changed(**{k: _value(k, v, arm) for k, v in change.items()}) for change in self.changes]
-        meant = [c for c, change in zip(changed, self.changes) if _applies(arm, change)]
-        return [c for c in meant if c != arm]
+    def arms(self, arm: Arm, run: Mapping[str, str]) -> list[Arm]:
+        """The failing arm with each change that alters it, in order. `run`: variables set for every probe of the run.
+
+        An arm's variables go over the run's, so an arm undoes one of those by setting it to something else.
+        """
+        changed = [
+            arm.changed(**{k: _value(v, arm, run) for k, v in change.items()})
+            for change in self.changes
+            if _applies(arm, change)
+        ]
+        return [c for i, c in enumerate(changed) if c != arm and c not in changed[:i]]
 
 
 _WITHOUT_TREES = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 
 
-def _value(name: str, value, arm: Arm):
-    if value == "without trees":
-        return _WITHOUT_TREES.get(arm.compile, arm.compile)
-    if value == "without settings":
-        return {k: v for k, v in arm.env.items() if k not in SETTINGS}
-    if value == "without TORCHINDUCTOR_CUDAGRAPHS":
-        return {k: v for k, v in arm.env.items() if k != "TORCHINDUCTOR_CUDAGRAPHS"}
+def _value(value, arm: Arm, run: Mapping[str, str]):
+    match value:
+        case "without trees":
+            return _WITHOUT_TREES.get(arm.compile, arm.compile)
+        case "trees off":
+            # A mode with trees has them by itself; any other owes them to the variable, wherever that was set.
+            set_here = TREES_VARIABLE in {**run, **arm.env}
+            return {**arm.env, TREES_VARIABLE: "0"} if set_here or arm.compile not in _WITHOUT_TREES else arm.env
+        case "without settings":
+            return {k: v for k, v in arm.env.items() if k not in SETTINGS}
+        case "without variables":
+            return without_variables(arm, run).env
     return value
 
 
@@ -60,7 +73,7 @@ RECIPES: dict[str, Recipe] = {
     "B2": Recipe("Run the compiled step once before the capture, so that Inductor has tuned.", ({"warmup": "warm2"},)),
     "B3": Recipe(
         "Take a compile mode without cudagraph trees (default, max-autotune-no-cudagraphs) under an outer capture.",
-        ({"compile": "without trees"}, {"env": "without TORCHINDUCTOR_CUDAGRAPHS"}),
+        ({"compile": "without trees"}, {"compile": "without trees", "env": "trees off"}),
     ),
     "B4": Recipe(
         "Touch the library once on the capture's thread and stream before the capture.",
@@ -75,7 +88,10 @@ RECIPES: dict[str, Recipe] = {
         "Capture with capture_error_mode='thread_local', or stop the threads that call CUDA meanwhile.",
         ({"capture": "thread_local"},),
     ),
-    "B7": Recipe("Unset the variable for this process.", ({"env": "without settings"},)),
+    "B7": Recipe(
+        "Unset the variable for this process.",
+        ({"env": "without settings"}, {"env": "without variables"}),
+    ),
     "B8": Recipe("Leave this step uncompiled, and report the wrong result upstream.", ({"compile": "none"},)),
     "B9": Recipe("Leave this step uncompiled, and report the compiler's error upstream.", ({"compile": "none"},)),
 }

@@ -108,6 +108,21 @@ def ran_there(record: Record) -> bool:
     return not ev.cold(record.arm) and (record.arm.stream, record.arm.thread) == ("capture", "capture")
 
 
+def not_a_first_use(case: Case) -> Answer:
+    """The error is not gone once this thread and stream ran the same call: then something was set up there, by whom
+    nothing tells. That a cold arm needs to be cold is asked by `subjects_own`."""
+    gone = "it is gone once this thread and stream ran the step, and nothing says what was used there first"
+    if ev.cold(case.arm):
+        return YES
+    if ran_there(case.record):
+        passed = case.record.payload.get("frozen_advance_passes")
+        return Answer("no", note=gone) if passed else YES
+    answer = warm(case)
+    if answer.value == "open":
+        return answer
+    return Answer("no", answer.records, note=gone) if answer.value == "yes" else Answer("yes", answer.records)
+
+
 def settings_set(case: Case) -> Answer:
     return YES if any(ev.suspects(case.record).values()) else NO
 
@@ -177,7 +192,7 @@ RULES = (
     ),
     Rule(
         "6", None, "kernel", "the step raised an error of its own while capturing",
-        all_of(seen(s.python_error), subjects_own),
+        all_of(seen(s.python_error), not_a_first_use, subjects_own),
     ),
     Rule(
         "7", "B6", "environment", "another thread used CUDA while the capture was open",
@@ -195,7 +210,7 @@ RULES = (
                 seen(lambda r: not ev.compiled(r.arm) or s.operator_writes_unsaid(r)),
                 beside(ev.uncompiled, lambda case, r: r.status == "wrong", "is it wrong uncompiled too?"),
             ),
-            any_of(changes_unsaid, tuning_is_to_blame, same_twice),
+            any_of(changes_unsaid, same_twice, tuning_is_to_blame),
             reference_agrees,
             subjects_own,
         ),

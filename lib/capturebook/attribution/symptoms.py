@@ -115,6 +115,12 @@ def subjects_frame(record: Record) -> bool:
     return root is not None and ev.last_subject_frame(root) >= 0 and not ev.in_compiled_code(root)
 
 
+def out_of_memory(record: Record) -> bool:
+    """The allocator gave up, or CUDA did (2): whose memory it is that fills the device, nothing here tells."""
+    root = ev.root_of(record)
+    return record.status == "fail" and root is not None and (root.type == "OutOfMemoryError" or root.code == 2)
+
+
 def python_error(record: Record) -> bool:
     """An exception without a CUDA code, raised by the subject's own line while capturing."""
     root = ev.root_of(record)
@@ -122,6 +128,7 @@ def python_error(record: Record) -> bool:
         ev.failed_in_capture(record)
         and root is not None
         and root.code is None
+        and not out_of_memory(record)
         and bool(root.frames)
         and root.frames[-1].tag == "subject"
     )

@@ -36,7 +36,7 @@ B3 = [
          "Cannot prepare for replay during capturing stage", NO_TREES, f"{TREES},warmup=warm3", cured=True, cpu=True,
          cost=2, source=f"{PYTORCH}120733"),
     Case("b3_variable", "b3_b4_trees_libraries:projection", "B3", "900 in cudagraph_trees.py, in the default mode",
-         "Unset TORCHINDUCTOR_CUDAGRAPHS.", COMPILED, env={"TORCHINDUCTOR_CUDAGRAPHS": "1"}, fixed="projection",
+         "Unset TORCHINDUCTOR_CUDAGRAPHS.", COMPILED, env={"TORCHINDUCTOR_CUDAGRAPHS": "1"}, cured=True,
          cpu=True, cost=2),
     Case("b3_two_live_outputs", "b3_b4_trees_libraries:two_live_outputs", "B3",
          "the first output silently becomes the second", "Clone an output that must outlive the next run.",
