@@ -14,6 +14,7 @@ import pytest
 
 from capturebook.chain.folder import RunFolder
 from capturebook.chain.runner import Chain
+from capturebook.chain.stopping import Stop
 from capturebook.records import Question
 
 HELPER = """
@@ -212,6 +213,8 @@ def test_signals_to_the_chain_leave_no_process(tmp_path, signum):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        # Ignored by what a shell starts in the background, pytest for one.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     end = time.monotonic() + 60
     while not (run.path / "pids").exists() and chain.poll() is None and time.monotonic() < end:
@@ -227,3 +230,16 @@ def test_signals_to_the_chain_leave_no_process(tmp_path, signum):
         assert out.strip() == f"['not_run'] {int(signum)}"
         name = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}[signum]
         assert (last(run).status, last(run).reason.split(" in ")[0]) == ("not_run", f"stopped by {name}")
+
+
+def test_a_signal_that_was_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stop() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.signum is None
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.name == "SIGTERM"
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

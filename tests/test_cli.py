@@ -88,6 +88,15 @@ def test_bad_input_is_one_line_and_starts_nothing(root, capsys, words, said):
     assert list((root / "outputs").iterdir()) == []
 
 
+@pytest.mark.parametrize("words", ["doctor", "launches", "attach x", "stop x", "verdict x", "build", "run cpu"])
+def test_a_root_that_is_no_checkout_is_one_line(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.setenv("CAPTUREBOOK_ROOT", str(tmp_path))
+    assert cli.main(words.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.endswith(f"CAPTUREBOOK_ROOT: '{tmp_path}' holds no notebooks/ and params/\n")
+    assert err.count("\n") == 1
+
+
 DAMAGE = [
     ("hypothesis.json", None), ("hypothesis.json", "{"), ("hypothesis.json", "[]"),
     ("run.json", "[]"), ("run.json", "null"), ("run.json", '{"schema_version": 1}'), ("records.jsonl", "folder"),

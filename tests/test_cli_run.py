@@ -51,7 +51,9 @@ def test_run_resume_and_expect(tmp_path):
 
 
 def test_stopping_says_how_to_go_on_and_leaves_nothing(tmp_path):
-    hang = "open(s.run.path / 'pid', 'w').write(str(__import__('os').getpid()))\n__import__('time').sleep(600)"
+    hang = (
+        "s.pool()\nopen(s.run.path / 'pid', 'w').write(str(__import__('os').getpid()))\n__import__('time').sleep(600)"
+    )
     root = planted_repo.repository(tmp_path, a00_one=[hang], a05_two=[CONCLUDE])
     process = planted_repo.command(root, "run", "cpu")
     pid = None
@@ -61,6 +63,7 @@ def test_stopping_says_how_to_go_on_and_leaves_nothing(tmp_path):
         pid = found and found[0].read_text()
     children = psutil.Process(process.pid).children(recursive=True)
     assert int(pid) in [child.pid for child in children]
+    assert list(one_run(root).glob("probes-*"))
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     run = one_run(root)
@@ -69,6 +72,7 @@ def test_stopping_says_how_to_go_on_and_leaves_nothing(tmp_path):
         f"stopped by SIGTERM; go on with: capturebook run --run-dir outputs/{run.name}"
     )
     assert psutil.wait_procs(children, timeout=5)[1] == []
+    assert not list(run.glob("probes-*"))
     assert notebooks_of(run) == [("00_one", "not_run")]
     assert json.loads((run / "run.json").read_text())["invocations"][0]["stopped"] == "SIGTERM"
 

@@ -4,16 +4,20 @@ import os
 from pathlib import Path
 
 
+class NoCheckout(FileNotFoundError):
+    """No repository is where one should be. One line."""
+
+
 def repository() -> Path:
     """The folder that holds notebooks/, params/ and outputs/: $CAPTUREBOOK_ROOT, or the checkout this package is in.
 
-    Raises FileNotFoundError, one line, when the package is installed apart from a checkout and the variable is unset.
+    Raises NoCheckout when the package is installed apart from a checkout and the variable is unset.
     """
     named = os.environ.get("CAPTUREBOOK_ROOT")
     root = Path(named) if named else Path(__file__).resolve().parents[2]
     if not (root / "notebooks").is_dir() or not (root / "params").is_dir():
         hint = "CAPTUREBOOK_ROOT" if named else "this package's checkout (set CAPTUREBOOK_ROOT)"
-        raise FileNotFoundError(f"{hint}: {str(root)!r} holds no notebooks/ and params/")
+        raise NoCheckout(f"{hint}: {str(root)!r} holds no notebooks/ and params/")
     return root.resolve()
 
 

@@ -221,8 +221,7 @@ class RunFolder:
             self.info = self.open(self.path).info
             self._refuse_changes(parameters, hypothesis, question, facts)
             self._refuse_folders("verdict.json", "report.html")
-            for scratch in self.path.glob("probes-*"):  # of a killed pool; the lock says that it is gone
-                shutil.rmtree(scratch)
+            self.clear_scratch()
             self.info["ended"] = None
             self._begin_invocation()
         except BaseException:
@@ -299,6 +298,11 @@ class RunFolder:
         self.info["ended"] = self.invocation["ended"]
         self.save()
         self.close()
+
+    def clear_scratch(self) -> None:
+        """Remove what killed pools left; for the holder of the run, when no pool of it works."""
+        for scratch in self.path.glob("probes-*"):
+            shutil.rmtree(scratch, ignore_errors=True)
 
     def close(self) -> None:
         """Give the folder back without stamping an end."""

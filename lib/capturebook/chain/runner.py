@@ -127,6 +127,7 @@ class Chain:
             said = guard.stdout.read()
             end["guard"] = guard.wait()
             guard.stdout.close()
+            self.run_folder.clear_scratch()
             self._tail.pump()
         end |= json.loads(said) if said else {}
         state, last = folder / "state.json", folder / "end.json"

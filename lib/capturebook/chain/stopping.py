@@ -4,7 +4,10 @@ import signal
 
 
 class Stop:
-    """While entered, stop signals set `signum` instead of ending the process; a second one raises KeyboardInterrupt."""
+    """While entered, stop signals set `signum` instead of ending the process; a second one raises KeyboardInterrupt.
+
+    What was ignored (SIGHUP under nohup) stays ignored.
+    """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -17,7 +20,8 @@ class Stop:
         return "Ctrl-C" if self.signum == signal.SIGINT else signal.Signals(self.signum).name
 
     def __enter__(self) -> "Stop":
-        self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
+        heard = [number for number in self.SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._note) for number in heard}
         return self
 
     def __exit__(self, *_) -> None:

@@ -1,15 +1,17 @@
 """The command line. Results asked for with --json go to stdout, all else to stderr.
 
 Exit status: 0 complete, whatever the verdict; 2 bad input, nothing started; 3 something that could run here did not,
-or a control misbehaved (probe: not run); 4 --expect not met; 129, 130 and 143 stopped by SIGHUP, Ctrl-C and SIGTERM.
+a control misbehaved (probe: not run), or the result could not be written; 4 --expect not met; 129, 130 and 143 stopped
+by SIGHUP, Ctrl-C and SIGTERM.
 """
 
 import argparse
 import signal
 import sys
 
+from .. import paths
 from . import build, gallery, launching, look, probe, repro, run
-from .common import BAD_INPUT, INCOMPLETE, InputError
+from .common import BAD_INPUT, INCOMPLETE, InputError, say
 
 OWNERS = ("none", "kernel", "stack", "environment", "not_run", "undetermined")
 
@@ -23,11 +25,11 @@ def main(argv: list[str] | None = None) -> int:
     before = {number: signal.signal(number, lambda got, _: sys.exit(128 + got)) for number in ending}
     try:
         return args.command(args)
-    except InputError as exc:
-        print(f"capturebook {args.name}: {exc}", file=sys.stderr)
+    except (InputError, paths.NoCheckout) as exc:
+        say(f"capturebook {args.name}: {exc}")
         return BAD_INPUT
     except KeyboardInterrupt:
-        print(f"capturebook {args.name}: stopped by Ctrl-C", file=sys.stderr)
+        say(f"capturebook {args.name}: stopped by Ctrl-C")
         return 128 + signal.SIGINT
     finally:
         for number, handler in before.items():

@@ -1,6 +1,8 @@
 """What the commands share: exit statuses, lines on stderr, JSON on stdout, and how far a run got."""
 
+import errno
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -17,13 +19,58 @@ class InputError(ValueError):
 
 
 def say(*lines: str) -> None:
+    """Lines on stderr; nowhere when it was closed from the start."""
     for line in lines:
-        print(line, file=sys.stderr, flush=True)
+        if sys.stderr is not None:
+            _print(line, "stderr")
+
+
+class Progress:
+    """`say` as a stream, for what writes whole lines."""
+
+    def write(self, text: str) -> None:
+        say(text.removesuffix("\n"))
+
+    def flush(self) -> None:
+        """Every line was flushed."""
 
 
 def emit(result) -> None:
     """A result, as JSON on stdout."""
-    print(json.dumps(result, indent=1, allow_nan=False), flush=True)
+    _print(json.dumps(result, indent=1, allow_nan=False), "stdout")
+
+
+def _print(text: str, name: str) -> None:
+    """A text that cannot be written (closed, full) ends the command: SystemExit, so that all is cleared away."""
+    try:
+        if getattr(sys, name) is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        print(text, file=getattr(sys, name), flush=True)
+    except OSError as exc:
+        _lost(name, exc)
+        sys.exit(INCOMPLETE)
+
+
+def flushed(status: int) -> int:
+    """The exit status, once what argparse printed (--help) is written too: 3 when it cannot be."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as exc:
+        _lost("stdout", exc)
+        return INCOMPLETE
+    return status
+
+
+def _lost(name: str, exc: OSError) -> None:
+    stream = getattr(sys, name)
+    if stream is not None:
+        # What is left in its buffer would fail once more when the interpreter ends.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+    if name == "stdout":
+        say(f"capturebook: standard output: {exc.strerror}; the result was not written whole")
 
 
 def can_be_file(what: str, name: str) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import re
 import shutil
-import sys
 from pathlib import Path
 
 from .. import doctor, paths, provenance
@@ -14,7 +13,7 @@ from ..launch.servers import comparison
 from ..params import apply_sets, load_preset, validate
 from ..probes import servers
 from . import launching
-from .common import COMPLETE, INCOMPLETE, UNEXPECTED, InputError, can_be_file, incomplete, say, where
+from .common import COMPLETE, INCOMPLETE, UNEXPECTED, InputError, Progress, can_be_file, incomplete, say, where
 from .target import locate
 
 WITHOUT_PROBES = ("00", "05")
@@ -37,7 +36,7 @@ def run(args) -> int:
     except (ValueError, FileNotFoundError) as exc:
         raise InputError(exc) from None
     say(why, *(f"cannot run here: {line}" for line in doctor.cannot(facts)), f"run folder: {where(held)}")
-    chain = Chain(held, {**params.model_dump(), "run_dir": where(held)})
+    chain = Chain(held, {**params.model_dump(), "run_dir": where(held)}, out=Progress())
     try:
         with _server(held, notebooks) as chain.env:
             chain.run(notebooks)
@@ -138,5 +137,4 @@ def _end(held: RunFolder, expected: str | None) -> int:
         say(f"expected owner {expected}, found {verdict.owner}")
         status = status or UNEXPECTED
     say(f"report: {paths.shown(report)}")
-    sys.stderr.flush()
     return status
