@@ -1,0 +1,83 @@
+"""How a call becomes launches: buffers, arguments, grids. Used by the operator, the interpreter and the build check."""
+
+import torch
+from torch import Tensor
+
+from ..sparse_mla.launch import power_of_two
+from .twin import best_slots
+
+HEADS, HEAD_DIM = 64, 128
+PAGE = 64
+"""Keys a page of the cache, as servers lay V4 out."""
+
+RATIO = 4
+"""Tokens of the context that one compressed key stands for."""
+
+
+def run(kernel: str, kernels: tuple, tensors: tuple[Tensor, ...], topk: int, constants: tuple = ({}, {})) -> Tensor:
+    """Slots as `select`. `tensors` are q, weights, keys, page table, lengths.
+
+    kernels: the scores' kernel and, for "bounded", the selection's: jitted functions, autotuned or not, or what torch's
+    wrap_triton makes of them. constants: what goes to each beside (its whole configuration if it is not autotuned).
+    """
+    scores = run_scores(kernel, kernels[0], tensors, **constants[0])
+    page_table, lengths = tensors[3], tensors[4]
+    if kernel == "stock":
+        return best_slots(scores, page_table, lengths, topk, PAGE)
+    return run_selection(kernels[1], scores, page_table, lengths, topk, **constants[1])
+
+
+def run_scores(kernel: str, launched, tensors: tuple[Tensor, ...], **constants) -> Tensor:
+    """[B, padded width] fp32, all the scratch that a call takes: "stock" fills it, "bounded" up to the lengths."""
+    page_table = tensors[3]
+    batch, width = page_table.shape
+    scores = page_table.new_empty((batch, width * PAGE), dtype=torch.float32)
+    arguments = scores_arguments(kernel, tensors, scores) | {"DOT_FP32": False} | constants
+    if width:
+        launched[(width, batch) if kernel == "stock" else _programs](**arguments)
+    return scores
+
+
+def _programs(meta: dict) -> tuple[int]:
+    return (meta["PROGRAMS"],)
+
+
+def run_selection(launched, scores: Tensor, page_table: Tensor, lengths: Tensor, topk: int, **constants) -> Tensor:
+    """[B, topk] int32 slots of the best of `scores`."""
+    slots = page_table.new_empty((len(page_table), topk))
+    launched[(len(page_table),)](**selection_arguments(scores, page_table, lengths, slots), **constants)
+    return slots
+
+
+def scores_arguments(kernel: str, tensors: tuple[Tensor, ...], scores: Tensor) -> dict:
+    """Arguments of the scores' kernel by name, without DOT_FP32 and what a configuration sets."""
+    names = ("q", "weights", "keys", "page_table", "lengths")
+    batch, width = tensors[3].shape
+    shared = dict(
+        zip(names, tensors, strict=True),
+        scores=scores,
+        table_width=width,
+        batch_bucket=power_of_two(batch),
+        HEADS=HEADS,
+        D=HEAD_DIM,
+        PAGE=PAGE,
+    )
+    if kernel == "stock":
+        return shared
+    return shared | {"batch": batch, "ROWS": max(16, power_of_two(batch))}
+
+
+def selection_arguments(scores: Tensor, page_table: Tensor, lengths: Tensor, slots: Tensor) -> dict:
+    """Arguments of `select_kernel` by name, without what a configuration sets."""
+    batch, topk = slots.shape
+    return dict(
+        scores=scores,
+        page_table=page_table,
+        lengths=lengths,
+        slots=slots,
+        topk=topk,
+        table_width=page_table.shape[1],
+        batch_bucket=power_of_two(batch),
+        PAGE=PAGE,
+        TOPK=power_of_two(topk),
+    )

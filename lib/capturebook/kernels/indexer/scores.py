@@ -1,0 +1,117 @@
+"""Indexer scores on tensor cores: the stock kernel, over the padded width, and the one bounded by device lengths."""
+
+import triton
+import triton.language as tl
+
+from ..sparse_mla.tiles import load_length
+
+PADDED_CONFIGS = [triton.Config({}, num_warps=warps, num_stages=1) for warps in (4, 8)]
+
+BOUNDED_CONFIGS = [
+    triton.Config({"PROGRAMS": programs}, num_warps=4, num_stages=stages)
+    for programs, stages in ((264, 5), (396, 3), (528, 2), (528, 3), (1056, 2))
+]
+"""PROGRAMS: CTAs in the fixed grid; the counts are 2 to 6 for each of an H200's 132 SMs."""
+
+
+@triton.jit
+def load_query(q, weights, row, HEADS: tl.constexpr, D: tl.constexpr, DOT_FP32: tl.constexpr):
+    """One request's query [HEADS, D] and weights [HEADS]."""
+    heads = tl.arange(0, HEADS)
+    tile = tl.load(q + (row * HEADS + heads)[:, None] * D + tl.arange(0, D)[None, :])
+    if DOT_FP32:
+        tile = tile.to(tl.float32)
+    return tile, tl.load(weights + row * HEADS + heads)
+
+
+@triton.jit
+def score_page(query, weight, keys, page, PAGE: tl.constexpr, D: tl.constexpr, DOT_FP32: tl.constexpr):
+    """[PAGE] fp32 scores of all keys of one page, those beyond a length included: a key's score is its own affair."""
+    slots = page.to(tl.int64) * PAGE + tl.arange(0, PAGE)
+    tile = tl.load(keys + slots[:, None] * D + tl.arange(0, D)[None, :])
+    if DOT_FP32:
+        tile = tile.to(tl.float32)
+    products = tl.maximum(tl.dot(tile, query.T, input_precision="ieee"), 0.0)
+    return tl.sum(products * weight[None, :], 1)
+
+
+@triton.autotune(configs=PADDED_CONFIGS, key=["batch_bucket", "table_width"])
+@triton.jit(do_not_specialize=["batch_bucket"])
+def padded_scores_kernel(
+    q,  # [B, HEADS, D] bf16
+    weights,  # [B, HEADS] fp32
+    keys,  # [pages, PAGE, D] bf16
+    page_table,  # [B, table_width] int32
+    lengths,  # [B] int32
+    scores,  # [B, table_width * PAGE] fp32; -inf beyond the length
+    table_width,
+    batch_bucket,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    DOT_FP32: tl.constexpr,  # operands of tl.dot in fp32, for Triton's interpreter only
+):
+    """One program per page of the padded width and request: the work follows the maximum context."""
+    column = tl.program_id(0)
+    row = tl.program_id(1).to(tl.int64)
+    length = load_length(lengths, row, table_width * PAGE)
+    query, weight = load_query(q, weights, row, HEADS, D, DOT_FP32)
+    page = tl.load(page_table + row * table_width + column)
+    found = score_page(query, weight, keys, page, PAGE, D, DOT_FP32)
+    position = column * PAGE + tl.arange(0, PAGE)
+    tl.store(scores + row * table_width * PAGE + position, tl.where(position < length, found, -float("inf")))
+
+
+@triton.autotune(configs=BOUNDED_CONFIGS, key=["batch_bucket"])
+@triton.jit(do_not_specialize=["batch", "batch_bucket"])
+def bounded_scores_kernel(
+    q,
+    weights,
+    keys,
+    page_table,
+    lengths,
+    scores,  # as above, but nothing is written beyond the length
+    batch,
+    table_width,
+    batch_bucket,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    DOT_FP32: tl.constexpr,
+    ROWS: tl.constexpr,  # a power of two >= batch
+    PROGRAMS: tl.constexpr,
+):
+    """PROGRAMS programs share the pages of all requests evenly, whatever the lengths: the work follows their sum.
+
+    The pages of all requests, laid end to end, are cut into runs of equal size; a run may span several requests.
+    """
+    rows = tl.arange(0, ROWS)
+    found = tl.load(lengths + rows, mask=rows < batch, other=0)
+    tiles = tl.cdiv(tl.maximum(tl.minimum(found, table_width * PAGE), 0), PAGE)
+    ends = tl.cumsum(tiles, 0)
+    total = tl.sum(tiles, 0)
+    share = tl.cdiv(total, PROGRAMS)
+    first = tl.minimum(tl.program_id(0) * share, total)
+    last = tl.minimum(first + share, total)
+    # Without a share `first` is the total: all rows end at or before it, and the range of rows is empty.
+    first_row = tl.sum((ends <= first).to(tl.int32), 0)
+    end_row = tl.sum((ends < last).to(tl.int32), 0) + 1
+
+    for row in tl.range(first_row.to(tl.int64), end_row.to(tl.int64)):
+        length = load_length(lengths, row, table_width * PAGE)
+        end = tl.sum(tl.where(rows == row, ends, 0), 0)
+        start = end - tl.cdiv(length, PAGE)
+        query, weight = load_query(q, weights, row, HEADS, D, DOT_FP32)
+        table = page_table + row * table_width
+        line = scores + row * table_width * PAGE
+        column = tl.maximum(first, start) - start
+        stop = tl.minimum(last, end) - start
+        # The next page's number travels as a loop variable: loaded where it is used, it would take a stage of the
+        # pipeline from the keys it points at.
+        page = tl.load(table + column, mask=column < stop, other=0)
+        for at in tl.range(column, stop):
+            this = page
+            page = tl.load(table + at + 1, mask=at + 1 < stop, other=0)
+            value = score_page(query, weight, keys, this, PAGE, D, DOT_FP32)
+            position = at * PAGE + tl.arange(0, PAGE)
+            tl.store(line + position, value, mask=position < length)

@@ -1,0 +1,56 @@
+"""Calls of the indexer that every implementation is held to; used by the CPU, interpreter and GPU tests."""
+
+from dataclasses import replace
+
+import torch
+
+from capturebook.kernels.indexer.inputs import Inputs, make_inputs
+
+WIDTH = 4
+"""Pages of the widest request in the edge cases."""
+
+
+def with_lengths(lengths: list[int], width: int, spread: float = 1.0) -> Inputs:
+    """Requests of these lengths, in tables of `width` pages: NaN in every key that none of them has."""
+    base = make_inputs(3, batch=len(lengths), context=256 * width, max_context=256 * width)
+    table = torch.randperm(len(lengths) * width).view(len(lengths), width) + 1
+    keys = torch.randn_like(base.keys) * spread
+    unused = torch.ones(keys.shape[:2], dtype=torch.bool)
+    for row, length in enumerate(lengths):
+        used = torch.arange(width * 64).view(width, 64) < length
+        unused[table[row]] = ~used
+        table[row, ~used.any(1)] = 0
+    keys[unused] = torch.nan
+    return replace(base, keys=keys, page_table=table.int(), lengths=torch.tensor(lengths, dtype=torch.int32))
+
+
+def edges(topk: int) -> Inputs:
+    """Lengths 0, 1, topk, topk + 1, the widest, beyond the widest, negative; and one a page exactly."""
+    width = max(WIDTH, topk // 64 + 1)
+    return with_lengths([0, 1, topk, topk + 1, 64 * width, 64 * width + 999, -3, 64], width)
+
+
+def cases(topk: int) -> dict[str, Inputs]:
+    """Name: inputs. Rows are longer than topk, but for the edges."""
+    width = topk // 64 + 2
+    lengths = [64 * width - 5, topk + 7]
+    base = with_lengths(lengths, width)
+    positive = replace(base, q=base.q.abs(), weights=base.weights.abs())
+    first = torch.where(base.keys.isnan(), base.keys, base.keys[base.page_table[0, 0], 0])
+    few = -base.keys.abs()
+    few[base.page_table[:, 0].long(), ::5] *= -1  # 13 keys of a row score more than zero
+    wide = (base.keys.float() * 2.0 ** torch.linspace(-60, 60, 64)[None, :, None]).bfloat16()
+    return {
+        "random": make_inputs(1, batch=3, context=4 * 64 * width, max_context=8 * 64 * width),
+        "edges": edges(topk),
+        "all equal": replace(base, keys=first),
+        "zeros after relu": replace(positive, keys=-base.keys.abs()),
+        "minus zeros": replace(positive, keys=-base.keys.abs(), weights=-base.weights.abs()),
+        "the edge among zeros": replace(positive, keys=few),
+        "all negative": replace(base, weights=-base.weights.abs()),
+        "wide range": replace(base, keys=wide),
+    }
+
+
+def moved(inputs: Inputs, device) -> Inputs:
+    return Inputs(*(tensor.to(device) for tensor in inputs.args()))
