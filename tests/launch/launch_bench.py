@@ -11,8 +11,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from capturebook import launch as launching
 
+here_only = pytest.mark.parametrize("bench", ["here"], indirect=True)
+ssh_only = pytest.mark.parametrize("bench", ["ssh"], indirect=True)
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
@@ -146,3 +150,51 @@ class Sshd:
         self.process.terminate()
         self.process.wait()
         self.log.close()
+
+
+SERVER = """\
+import http.server, sys, time, os
+died = len(sys.argv) > 2 and sys.argv[2]
+began = []
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        began.append(time.monotonic())
+        warm = time.monotonic() - began[0] > 1.0
+        code = 200 if self.path == "/health" or warm else 503
+        body = f"worked for {os.environ['CAPTUREBOOK_LAUNCH']}".encode() if warm else b"ok"
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        if died and warm and self.path == "/work":
+            self.wfile.flush()
+            os._exit(7)
+    def log_message(self, *args):
+        pass
+server = http.server.ThreadingHTTPServer((os.environ.get("BIND", "127.0.0.1"), int(sys.argv[1])), Handler)
+print("listening", flush=True)
+server.serve_forever()
+"""
+READY = {"url": "http://127.0.0.1:{port}/work", "expect": "worked for {nonce}"}
+
+
+def serve(bench, *args, **fields):
+    """Launch the server above; with an argument it dies once it has worked."""
+    bench.write("server.py", SERVER)
+    fields = {"port": "auto", "ready": READY, "deadline": 30, **fields}
+    return bench.launch(script="server.py", interpreter=[sys.executable], args=["{port}", *args], **fields)
+
+
+def toolbox(bench, monkeypatch, *without: str, **scripts: str) -> None:
+    """A PATH on which the host has few tools: those the launcher needs, and `scripts` in place of some."""
+    box = bench.root / "tools"
+    box.mkdir()
+    needed = "setsid sha256sum head tail dd mkfifo stat env tr cat mkdir mv chmod rm sleep uname date ls readlink sh"
+    for name in needed.split():
+        if name not in without:
+            (box / name).symlink_to(shutil.which(name))
+    for name, text in scripts.items():
+        (box / name).unlink(missing_ok=True)
+        (box / name).write_text(text)
+        (box / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(box))

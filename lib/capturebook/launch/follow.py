@@ -1,9 +1,9 @@
 """Follow a started launch: identity, log, then ready (a server) or end (a script), each by evidence."""
 
-import shlex
 import time
 from collections.abc import Callable
 
+from . import identity
 from . import result as results
 from .channel import Channel, ChannelError
 from .host import Host, Refused, State
@@ -44,6 +44,7 @@ class Following:
         self.pause = 0.3 if entry.info["host"] else 0.1
         self.state = State()
         self.deadline = self.what["deadline"]
+        self.lost_at_start = False
         # Of what is in the log already when we attach, nobody knows when it was written.
         self._first = attached
 
@@ -52,7 +53,7 @@ class Following:
         not hold."""
         self.log.show = show
         with self.stages.stage("identity") as evidence:
-            self._identity(evidence)
+            identity.prove(self, evidence)
         with self.stages.stage("log") as evidence:
             self._log(evidence)
         if self.what["ready"] or self.what["adapter"]:
@@ -71,7 +72,7 @@ class Following:
         try:
             if not self.state.ended:
                 self.end_program()
-        except (ChannelError, Refused) as lost:
+        except (ChannelError, Refused, NotHeld) as lost:
             self.caveats.append(f"whether it still runs is not known: {lost}")
         outcome.payload = self.payload()
         coded = [said for said in self.log.said if said.code]
@@ -141,46 +142,6 @@ class Following:
         except ChannelError:
             return
 
-    def _identity(self, evidence: dict) -> None:
-        keeper = ["/bin/sh", f"{self.entry.info['folder']}/keeper.sh"]
-        end = time.monotonic() + 5.0
-        while True:
-            state = self.poll()
-            if state.program is None:
-                raise NotHeld("no program process was recorded", "C5")
-            line = self.host.command_line(state.program[0]) if "program" in state.alive else []
-            if line and line[:2] != keeper:
-                evidence["command"] = self.redactor.text(shlex.join(line))
-                self._check_environment(state, evidence)
-                break
-            if state.ended or state.abandoned:
-                said = [text for text in self.log.last if text.startswith(f"{keeper[1]}: ")]
-                if said and state.ended and state.rc:
-                    raise NotHeld(f"the program could not be executed: {said[-1].removeprefix(keeper[1])[2:]}", "C5")
-                evidence["command"] = "(ended before it could be looked at)"
-                break
-            if "program" in state.alive and time.monotonic() > end:
-                raise NotHeld("the program was not executed within 5 s", "C5")
-            time.sleep(0.02)
-        evidence["pid"], evidence["start_tick"] = state.program
-        self.entry.update(program=list(state.program), keeper=list(state.keeper))
-
-    def _check_environment(self, state: State, evidence: dict | None = None) -> None:
-        """C18: what was asked for must be in the environment of the process itself."""
-        if "program" not in state.alive:
-            return
-        got = self.host.process_environment(state.program[0])
-        if not got:
-            return
-        self.redactor.add(got)
-        for name, value in self.redactor.env(self.what["env"]).items():
-            shown = self.redactor.env({name: got[name]})[name] if name in got else None
-            if shown != value:
-                seen = "is not set" if shown is None else f"is {shown!r}"
-                raise NotHeld(f"{name} was to be {value!r} and {seen} in the running process", "C18")
-        if evidence is not None:
-            evidence["environment"] = f"{len(self.what['env'])} variables read back in the process"
-
     def _log(self, evidence: dict) -> None:
         expected = f"capturebook launch {self.entry.info['nonce']}"
         if self.state.log_size is None or self.log.header != expected:
@@ -200,7 +161,7 @@ class Following:
         state = self.poll()
         self._check_failed()
         if state.seconds < LOOK_AGAIN:
-            self._check_environment(state)
+            identity.check_environment(self, state)
         if not state.ended and state.seconds > self.deadline:
             late = f"no end within {self.deadline:g} s{self.phase()}: {self.log.tail(1)}"
             raise NotHeld(late, "C13", status="timeout")
@@ -220,6 +181,7 @@ class Following:
             self.poll()
         self._check_failed()
         evidence["exit"] = self.how()
+        evidence.update(identity.unit_state(self))
         left = self.state.exit.get("left", "")
         if self.state.exit.get("swept") != "0":
             raise NotHeld(f"descendants outlive SIGKILL: {left}", "C13", status="fail")

@@ -19,7 +19,6 @@ class Facts:
     boot: str
     clock: int
     home: str
-    systemd: bool
     missing: tuple[str, ...]
     lacks: tuple[str, ...]
 
@@ -89,7 +88,6 @@ class Host:
             first["boot"],
             int(first["clock"]),
             first["home"],
-            first.get("systemd") == "yes",
             tuple(value for name, value in pairs if name == "missing"),
             tuple(value for name, value in pairs if name == "without"),
         )
@@ -166,9 +164,20 @@ class Host:
             self._ask('readlink -- "$cb_file" 2>/dev/null; true', file=path).decode("utf-8", "surrogateescape").strip()
         )
 
-    def start(self, folder: str, nonce: str, start: bytes, log_blocks: int, reset: str) -> None:
-        """Start the keeper, and through it the program. Refused when no program process was there within 3 s."""
-        self._ask("cb_start", start, seconds=8.0, dir=folder, nonce=nonce, limit=log_blocks, reset=reset)
+    def start(self, folder: str, nonce: str, start: bytes, log_blocks: int, reset: str, unit: str) -> None:
+        """Start the keeper, and through it the program, as a systemd scope named `unit` unless that is empty.
+        Refused when no program process was there within 3 s."""
+        self._ask("cb_start", start, seconds=8.0, dir=folder, nonce=nonce, limit=log_blocks, reset=reset, unit=unit)
+
+    def unit_state(self, unit: str) -> str:
+        """A systemd unit's state, "active (running)"; for "" the manager's version. Refused when none answers."""
+        answer = self._ask("cb_unit_state", unit=unit).decode("utf-8", "replace")
+        found = dict(line.split("=", 1) for line in answer.splitlines() if "=" in line)
+        if not unit and "Version" in found:
+            return found["Version"]
+        if not found.get("ActiveState"):
+            raise Refused(f"systemctl answers {answer.strip()[:200]!r}")
+        return f"{found['ActiveState']} ({found.get('SubState', '')})"
 
     def poll(self, folder: str, offset: int) -> State:
         """The launch's state and the next part of its log. Raises ChannelError for an answer that lacks its parts."""

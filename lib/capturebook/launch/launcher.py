@@ -10,7 +10,7 @@ from .. import paths
 from ..chain.folder import stamp
 from ..records import Record
 from . import syntax
-from .channel import Channel, text_of
+from .channel import Channel, ChannelError, text_of
 from .follow import Following
 from .host import Host, Refused
 from .outcome import Outcome, record_of
@@ -67,6 +67,7 @@ class Starting:
         self.stages = Stages(lambda text: on_event(redactor.text(text)))
         self.caveats: list[str] = []
         self.started = stamp()
+        self.lost_at_start = False
 
     def run(self, show, after) -> Record:
         self.stages.say(f"launch {self.entry.id}")
@@ -79,6 +80,7 @@ class Starting:
                 with self.stages.stage(name, lost="C6" if name in ("folder", "deliver") else "C5") as evidence:
                     getattr(self, f"_{name}")(evidence)
             following = Following(self.entry, self.host, self.stages, self.redactor, self.caveats)
+            following.lost_at_start = self.lost_at_start
             outcome = following.run(show)
             outcome = after(following, outcome) if after else outcome
         except NotHeld as exc:
@@ -99,6 +101,12 @@ class Starting:
             raise NotHeld(f"the host lacks {', '.join(facts.missing)}", "C5", "install coreutils and util-linux there")
         if "default-signal" in facts.lacks:
             self.caveats.append("SIGINT and SIGQUIT start ignored: env on this host has no --default-signal")
+        if self.spec.systemd:
+            try:
+                evidence["systemd"] = self.host.unit_state("")
+            except Refused as exc:
+                without = "leave `systemd` out: a launch survives its connection without it"
+                raise NotHeld(f"systemd: asked for, and none answers on this host: {exc}", "C5", without) from None
         self.facts = facts
         self.redactor.at(facts.home)
         evidence.update(system=facts.system, over="ssh" if self.where else "none: this machine")
@@ -171,14 +179,20 @@ class Starting:
             raise NotHeld(f"port {port} is held by {who}", "C9", port=port, owner=pid)
 
     def _start(self, evidence: dict) -> None:
+        unit = self.resolved.unit = f"capturebook-{self.entry.id}.scope" if self.spec.systemd else ""
         # Stored first: whatever happens to us from here on, `attach` finds the folder.
         self.entry.update(resolved=self.resolved.as_dict(self.redactor), state="starting")
         reset = "" if "default-signal" in self.facts.lacks else "env --default-signal=INT,QUIT"
         blocks = self.spec.log_limit * 2048
         try:
-            self.host.start(self.folder, self._nonce, self._start_text(), blocks, reset)
+            self.host.start(self.folder, self._nonce, self._start_text(), blocks, reset, unit)
         except Refused as exc:
             raise NotHeld(f"no program process within 3 s: {exc}", "C5") from None
+        except ChannelError as exc:
+            # It may have been started all the same: the next stage looks.
+            self.lost_at_start = True
+            evidence["connection"] = f"lost: {exc}"
+            return
         self.entry.update(state="started")
         evidence["session"] = "own"
 

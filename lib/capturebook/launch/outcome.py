@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from .. import paths
 from ..chain.folder import stamp
 from ..records import Link, Record, probe_id
 from . import classes
@@ -30,9 +31,9 @@ class Outcome:
     def of(cls, exc: NotHeld) -> "Outcome":
         return cls(exc.status, exc.seen, exc.klass, exc.todo)
 
-    def lines(self) -> list[str]:
-        """For people: what happened, its class, what to do."""
-        head = self.status.replace("_", " ")
+    def lines(self, stage: str) -> list[str]:
+        """For people: what happened and in which stage, its class, what to do."""
+        head = self.status.replace("_", " ") + (f" in stage {stage}" if stage else "")
         said = [f"{head}: {self.reason}" if self.reason else head]
         if self.klass:
             said.append(f"{self.klass}: {classes.title(self.klass)}")
@@ -45,6 +46,9 @@ def record_of(
     """The launch's record, appended to its own records.jsonl. It names no host, user or folder of this machine."""
     info = entry.info
     where = "ssh" if info["host"] else "here"
+    failed_stage = next((stage.name for stage in stages.done if stage.state == "failed"), "")
+    if outcome.status != "pass" and not outcome.todo:
+        outcome.todo = f"see its log: {paths.shown(entry.log_path)}"
     resolved = info["resolved"] or {}
     payload = {
         "launch": entry.id,
@@ -52,7 +56,7 @@ def record_of(
         "where": where,
         "class": outcome.klass,
         "todo": outcome.todo,
-        "failed_stage": next((stage.name for stage in stages.done if stage.state == "failed"), ""),
+        "failed_stage": failed_stage,
         "stages": stages.as_dicts(),
         "port": resolved.get("port"),
         **outcome.payload,
@@ -79,5 +83,5 @@ def record_of(
         log="logs/program.log" if entry.log_path.exists() else "",
     )
     entry.append(record)
-    stages.say("\n".join(outcome.lines()))
+    stages.say("\n".join(outcome.lines(failed_stage)))
     return record

@@ -11,7 +11,8 @@ from .spec import LaunchFile
 @dataclass
 class Resolved:
     """What is started and what is waited for, with paths as they are on the host. `ready` and `result` are plain
-    dicts of the launch file's models; `stale` is what the result file was before the start ("": not there)."""
+    dicts of the launch file's models; `stale` is what the result file was before the start ("": not there), `unit` the
+    systemd scope that it runs in, "" for none."""
 
     command: list[str]
     cwd: str
@@ -28,6 +29,7 @@ class Resolved:
     script: str = ""
     hides: str = "C7"
     stale: str = ""
+    unit: str = ""
 
     def as_dict(self, redactor: Redactor) -> dict:
         """For launch.json: enough to attach, and no secret."""

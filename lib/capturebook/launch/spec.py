@@ -106,7 +106,8 @@ class LaunchFile(_Strict):
     that is given. `secret` names variables that are taken from the caller's environment and never shown.
     `port` is a number or "auto". `failed`: regular expressions; a match in the output ends the launch. `deadline` is
     in seconds, from the start until ready (a server) or ended (a script). `folder` is where launches' folders are
-    made on the host. `log_limit` is in MB.
+    made on the host. `log_limit` is in MB. `systemd`: start it as a transient scope of the host's systemd (root's is
+    the system's), whose state is evidence; without one it is refused (not yet run against a real systemd).
     """
 
     name: Text = ""
@@ -128,6 +129,7 @@ class LaunchFile(_Strict):
     phases: dict[str, Pattern] = Field(default_factory=dict)
     deadline: Annotated[float, Field(gt=0, le=86400, strict=False)] = 600.0
     log_limit: Annotated[int, Field(ge=1, le=4096)] = 64
+    systemd: bool = False
     source: str = Field(default="", exclude=True)
 
     @model_validator(mode="after")

@@ -8,7 +8,6 @@ cb_hello() {
     printf 'boot %s\n' "$(cat /proc/sys/kernel/random/boot_id)"
     printf 'clock %s\n' "$(date +%s)"
     printf 'home %s\n' "$HOME"
-    printf 'systemd %s\n' "$([ -d /run/systemd/system ] && echo yes || echo no)"
     for cb_tool in setsid sha256sum head tail mkfifo stat env tr readlink; do
         command -v "$cb_tool" >/dev/null 2>&1 || printf 'missing %s\n' "$cb_tool"
     done
@@ -57,12 +56,29 @@ cb_ports() { cat /proc/net/tcp && { [ ! -r /proc/net/tcp6 ] || cat /proc/net/tcp
 
 cb_table() { cat /proc/[0-9]*/stat 2>/dev/null; }
 
+# Root's units are the system's, a user's are the user's own manager's.
+cb_of_manager() { [ "$(id -u)" = 0 ] && echo --system || echo --user; }
+
+# A unit's state; without a unit, whether a manager answers.
+cb_unit_state() {
+    if [ -n "$cb_unit" ]; then
+        systemctl $(cb_of_manager) show -p ActiveState -p SubState -- "$cb_unit"
+    else
+        command -v systemd-run >/dev/null || { echo 'systemd-run: not found'; return 1; }
+        systemctl $(cb_of_manager) show -p Version
+    fi
+} 2>&1
+
 # The start text is standard input; a background command would get /dev/null instead, hence descriptor 3.
 cb_start() {
     [ ! -e "$cb_dir/keeper" ] || { echo 'this folder was started before'; return 1; }
     exec 3<&0
     cd /
-    setsid $cb_reset /bin/sh "$cb_dir/keeper.sh" "$cb_dir" "$cb_nonce" "$cb_limit" <&3 3<&- >/dev/null 2>&1 &
+    # A scope, not a service: systemd-run becomes the keeper, with our standard input.
+    cb_scope=''
+    [ -z "$cb_unit" ] || cb_scope="systemd-run $(cb_of_manager) --scope --collect --quiet --unit=$cb_unit --"
+    setsid $cb_scope $cb_reset /bin/sh "$cb_dir/keeper.sh" "$cb_dir" "$cb_nonce" "$cb_limit" <&3 3<&- >/dev/null \
+        2>"$cb_dir/keeper.err" &
     cb_keeper=$!
     exec 3<&-
     cb_try=0
@@ -72,7 +88,11 @@ cb_start() {
         cb_try=$((cb_try + 1))
         sleep 0.05
     done
-    [ -s "$cb_dir/program" ] || { cat "$cb_dir/keeper.err"; return 1; }
+    [ -s "$cb_dir/program" ] && return
+    cat "$cb_dir/keeper.err"
+    # A slow keeper must not start it after it was said that nothing was started.
+    cb_read_stat "$cb_keeper" && kill -KILL "$cb_keeper" && cb_sweep "$cb_keeper" "$(cb_field 20 $cb_stat)" "$$"
+    return 1
 } 2>&1
 
 cb_print() { printf '%s %s\n' "$1" "$(cat "$cb_dir/$1" 2>/dev/null)"; }

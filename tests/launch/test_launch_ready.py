@@ -1,0 +1,108 @@
+"""Servers: ready is real work by our own process, after which it is still there; and launches in order."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+from launch_bench import READY, SERVER, free_port, here_only, log_of, serve, stage
+
+from capturebook import launch as launching
+
+
+def test_ready_means_real_work_by_our_process(bench):
+    record = serve(bench)
+    assert record.status == "pass", record.reason
+    evidence = stage(record, "ready")["evidence"]
+    assert evidence["answer"] == f"worked for {record.nonce}" and evidence["owner_is"] == "the program"
+    # It answered for a second before it worked; its /health would have said ok.
+    assert evidence["asked"] > 1 and not record.caveats
+    assert len([line for line in bench.running() if "server.py" in line and "keeper" not in line]) == 1
+    assert launching.stop(record.run, bench.events.append).status == "pass"
+
+
+def test_a_server_that_says_ready_and_dies(bench):
+    record = serve(bench, "dies")
+    assert record.status == "fail" and record.payload["failed_stage"] == "ready"
+    assert "exit status 7" in record.reason
+
+
+@here_only
+def test_a_server_on_every_address_is_reported(bench):
+    record = serve(bench, env={"BIND": "0.0.0.0"})
+    assert any("every address" in caveat for caveat in record.caveats)
+    launching.stop(record.run, bench.events.append)
+
+
+@here_only
+def test_a_server_that_never_works_is_not_ready(bench):
+    record = serve(bench, ready={"url": READY["url"], "expect": "something else"}, deadline=3)
+    assert (record.status, record.payload["class"]) == ("timeout", "C10")
+    assert "without the expected text" in record.reason
+
+
+def test_two_launches_at_once_on_one_port(bench):
+    port = free_port()
+    records = {}
+
+    def one(name):
+        records[name] = serve(bench, port=port)
+
+    threads = [threading.Thread(target=one, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ready = [record for record in records.values() if record.status == "pass"]
+    other = [record for record in records.values() if record.status != "pass"]
+    assert len(ready) == 1 and other[0].payload["class"] == "C9", [record.reason for record in records.values()]
+    launching.stop(ready[0].run, bench.events.append)
+
+
+@here_only
+def test_attach_to_a_server_long_after_its_deadline_leaves_it_alone(bench):
+    record = serve(bench, deadline=6)
+    entry = launching.Entry.open(record.run)
+    time.sleep(max(0.0, 6.5 - record.payload["seconds"]))
+    again = launching.attach(record.run, bench.events.append)
+    assert again.status == "pass", again.reason
+    os.kill(entry.info["program"][0], signal.SIGSTOP)
+    entry.info["resolved"]["deadline"] = 1.0
+    entry.save()
+    hangs = launching.attach(record.run, bench.events.append)
+    assert (hangs.status, hangs.payload["class"]) == ("timeout", "C10") and bench.running()
+    os.kill(entry.info["program"][0], signal.SIGCONT)
+    launching.stop(record.run, bench.events.append)
+
+
+CLIENT = """\
+import os, sys, urllib.request
+print("RESULT", urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/work", timeout=10).read().decode(), flush=True)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("status", ["0", "5"])
+@here_only
+def test_two_launches_in_order_and_the_first_stopped_when_the_second_fails(bench, status):
+    bench.write("server.py", SERVER)
+    bench.write("client.py", CLIENT)
+    first = bench.spec(
+        name="prefill", script="server.py", interpreter=[sys.executable], args=["{port}"], port="auto", ready=READY
+    )
+    second = bench.spec(
+        name="decode", script="client.py", args=["{prefill.port}", status], result={"log": "worked for"}
+    )
+    records = launching.launch_in_order([first, second], bench.host, bench.events.append)
+    # The second really reached the first, which had warmed up before it was started.
+    assert log_of(bench, records[1]) == [f"RESULT worked for {records[0].nonce}"]
+    if status == "0":
+        assert [record.status for record in records] == ["pass", "pass"]
+        launching.stop(records[0].run, bench.events.append)
+    else:
+        assert [record.status for record in records] == ["pass", "fail", "pass"]
+        assert records[2].run == records[0].run and records[2].payload["stopped"] is True
+    with pytest.raises(launching.LaunchFileError, match="given to 2 launches"):
+        launching.launch_in_order([first, first], bench.host, bench.events.append)
