@@ -243,3 +243,11 @@ def takes_anything(**options) -> Step:
 
 def needs_a_width(width: int) -> Step:
     return Step(fn=lambda x: x, make_inputs=lambda seed: (torch.zeros(width),))
+
+
+def reference_of_another_shape():
+    return Step(fn=lambda x: x, make_inputs=lambda seed: (torch.ones(4),), reference=lambda x: x[:2])
+
+
+def raises_control_characters():
+    raise ValueError("\x1b]0;title\x07 red\x1b[31m\x9b2J \r over\nnext line")

@@ -13,7 +13,7 @@ from capturebook.probes.handle import Handle, place
 from capturebook.probes.threads import _internal
 from capturebook.records import Arm, Subject
 from capturebook.subjects import Step
-from capturebook.subjects.loader import SubjectError
+from capturebook.subjects.loader import SubjectError, as_step
 from test_probes import Run
 
 STEPS = Path(__file__).parent / "planted_contract.py"
@@ -146,6 +146,48 @@ def test_threads_of_the_subject_are_named_native_ones_too(pool):
     record = ask(pool, "has_threads")
     assert record.status == "pass"
     assert [name.partition(" ")[0] for name in record.effective["threads"]] == ["subject-loader", "native"]
+
+
+def plain(**fields):
+    return Step(**{"fn": lambda x: x, "make_inputs": lambda seed: (torch.ones(1),), **fields})
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (None, "subject: build returned NoneType; allowed: a Step, or (callable, inputs)"),
+        (torch.nn.Linear(2, 2), "subject: build returned Linear; allowed: a Step, or (callable, inputs)"),
+        (plain(fn=3), "step: fn is int; allowed: a callable"),
+        (plain(make_inputs=None), "step: make_inputs is NoneType; allowed: a callable"),
+        (plain(state={"k": torch.ones(1)}), "step: state is dict; allowed: a callable"),
+        (plain(around=torch.no_grad()), "step: around is a context manager; allowed: a callable that makes a new one"),
+        (plain(tolerance="loose"), "step: tolerance 'loose'; allowed: numbers from 0"),
+        (plain(tolerance={"out": -1.0}), "step: tolerance -1.0; allowed: numbers from 0"),
+        (plain(twin=torch.relu), "step: twin is builtin_function_or_method; allowed: a Step, or (callable, inputs)"),
+        (plain(twin=plain(reference=1.0)), "step: reference is float; allowed: a callable"),
+    ],
+)
+def test_a_field_that_is_of_another_kind_is_told_before_it_is_used(value, says):
+    with pytest.raises(SubjectError) as raised:
+        as_step(value)
+    assert str(raised.value).startswith(says)
+
+
+def test_fields_of_every_allowed_kind():
+    given = plain(around=torch.enable_grad, tolerance=[1, 1e-3], twin=(torch.relu, torch.ones(2)))
+    assert as_step(given) is given
+    assert as_step(plain(tolerance={"a": 0.0})).around is None
+
+
+def test_an_output_of_another_shape_is_told_with_both(pool):
+    record = ask(pool, "reference_of_another_shape")
+    assert (record.status, record.caveats) == ("wrong", ["out has the shape [4], and should have [2]"])
+
+
+def test_control_characters_of_a_step_s_error_are_spelt_out(pool):
+    root = ask(pool, "raises_control_characters").root
+    assert root.text == "\\x1b]0;title\\x07 red\\x1b[31m\\x9b2J \\x0d over\nnext line"
+    assert not [c for c in root.text if ord(c) < 32 and c not in "\n\t"]
 
 
 def test_torchs_own_threads_are_not_the_subjects():

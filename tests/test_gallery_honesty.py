@@ -1,4 +1,4 @@
-"""The recorded H200 gallery run, altered: blanked texts, records taken away, contradictions. No other owner may come."""
+"""The recorded H200 gallery run, altered: blanked texts, records taken away, contradictions. Never another owner."""
 
 import random
 

@@ -22,8 +22,14 @@ def repository() -> Path:
 
 
 def resolve(path: str | os.PathLike) -> Path:
-    """An absolute path; a relative one is taken from the repository's root, `~` is the user's home."""
-    return repository() / Path(path).expanduser()
+    """An absolute path; a relative one is taken from the repository's root, `~` is the user's home.
+
+    Raises ValueError, one line, for `~NAME` where there is no such user.
+    """
+    try:
+        return repository() / Path(path).expanduser()
+    except RuntimeError:
+        raise ValueError(f"{str(path)!r}: there is no user {Path(path).parts[0][1:]!r} here") from None
 
 
 def shown(path: str | os.PathLike) -> str:

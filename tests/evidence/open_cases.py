@@ -58,6 +58,12 @@ OPEN = {
         "undetermined",
         "the reference is wrong",
     ),
+    "plain calls that do not agree with each other": (
+        info(WARM),
+        run_of(wrong(WARM, "warm-up 1", ok_after=False, effective={"deterministic": False, "random": False})),
+        "undetermined",
+        "the step is not deterministic",
+    ),
     "a lone 901 without threads": (
         info(WARM),
         run_of(fail(WARM, 901, chain=[LONE])),

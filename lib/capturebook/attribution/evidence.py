@@ -174,6 +174,16 @@ def twin(arm: Arm) -> Arm:
     return arm.changed(variant="twin")
 
 
+def breach(record: Record) -> Link | None:
+    """What the subject hands over breaks the Step contract: the error that says how, whatever it came from."""
+    return next((link for link in record.chain if link.type == "SubjectError"), None)
+
+
+def generic(record: Record) -> bool:
+    """Another step stood in for the twin that the subject does not have: it tells of the stack, not of the subject."""
+    return record.effective.get("twin") == "generic"
+
+
 def last_subject_frame(link: Link) -> int:
     """Index of the innermost frame of the subject, -1 for none."""
     return max((i for i, frame in enumerate(link.frames) if frame.tag == "subject"), default=-1)

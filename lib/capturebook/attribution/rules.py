@@ -216,6 +216,10 @@ RULES = (
         ),
     ),
     Rule(
+        "9", None, "undetermined", "the step is not deterministic: plain calls from the same state do not agree",
+        seen(s.differs_by_itself),
+    ),
+    Rule(
         "9", "B8", "stack", "a right step comes out wrong only when compiled",
         all_of(is_compiled, seen(s.wrong), uncompiled_passes, any_of(twin_is_wrong, operators_hold)),
     ),
@@ -250,6 +254,8 @@ def find(case: Case) -> Finding:
         answer = rule.when(case)
         # A rule that was refuted by another arm's record is part of the proof of the one that fits.
         records += answer.records
+        if answer.value == "yes" and rule.owner == "undetermined":
+            return Finding(None, rule.owner, rule.says, open=(rule.says,), number=rule.number)
         if answer.value == "yes":
             return Finding(rule.cls, rule.owner, rule.says, records, number=rule.number)
         if answer.value == "open":
@@ -267,12 +273,22 @@ def _no_class(case: Case) -> str:
     record, root = case.record, ev.root_of(case.record)
     if s.died(record):
         return f"no class fits: the process ended by itself inside the step ({record.reason})"
+    if broken := ev.breach(record):
+        return f"no class fits: the step breaks its contract: {_first_line(broken.text)}"
+    if root and record.stage == "build":
+        return f"no class fits: the step cannot be built {_told(root)}"
     if ev.failed_before_capture(record) and not ev.compiled(record.arm):
-        return f"no class fits: the eager step fails before any capture ({root.type}: {_first_line(root.text)})"
+        return f"no class fits: the eager step fails before any capture {_told(root)}"
     if root is None:
-        return f"no class fits: {record.status} {record.reason}".rstrip()
+        return f"no class fits: {record.status}: {record.reason}".removesuffix(": ")
     where = f"{root.code} {root.name}" if root.code else root.type
     return f"no class fits: {where} at {record.stage}"
+
+
+def _told(root) -> str:
+    """An error, and the subject's line that it came from."""
+    mine = [f" at {frame.file}:{frame.line}" for frame in root.frames if frame.tag == "subject"]
+    return f"({root.type}: {_first_line(root.text)}){''.join(mine[-1:])}"
 
 
 def _first_line(text: str) -> str:

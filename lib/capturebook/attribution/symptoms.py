@@ -151,6 +151,12 @@ def wrong_on_replay(record: Record) -> bool:
     return wrong(record) and ev.first_wrong_call(record).startswith("replay")
 
 
+def differs_by_itself(record: Record) -> bool:
+    """Wrong in a plain call already, and two plain calls from the same state, generators too, do not agree."""
+    facts = record.effective
+    return wrong_before_replay(record) and facts.get("deterministic") is False and not facts.get("random")
+
+
 def operator_writes_unsaid(record: Record) -> bool:
     """A custom operator breaks its own schema (torch.library.opcheck): it writes what it says it only reads."""
     return wrong(record) and any("test_schema" in said for said in record.effective.get("opcheck", {}).values())

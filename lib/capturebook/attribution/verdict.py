@@ -134,6 +134,8 @@ def _caveats(decision: Decision) -> list[str]:
                 said.append(f"a cold capture passed on {driver}; older drivers refuse to load modules in a capture")
         if record.effective.get("cudagraph_skips"):
             said.append("Inductor skipped its cudagraph trees")
+    if any(map(ev.generic, decision.finding.records)):
+        said.append("the subject has no twin: a step of torch ops, which is not the subject's, stood in")
     seen = decision.primary.root if decision.primary else None
     asked = decision.question.error
     if asked is not None and decision.primary is not None:

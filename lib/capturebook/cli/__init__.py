@@ -1,8 +1,8 @@
 """The command line. Results asked for with --json go to stdout, all else to stderr.
 
 Exit status: 0 complete, whatever the verdict; 2 bad input, nothing started; 3 something that could run here did not,
-a control misbehaved (probe: not run), or the result could not be written; 4 --expect not met; 129, 130 and 143 stopped
-by SIGHUP, Ctrl-C and SIGTERM.
+a control misbehaved (probe: not run, or undetermined beside one of these), or the result could not be written; 4
+--expect not met; 129, 130 and 143 stopped by SIGHUP, Ctrl-C and SIGTERM.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--json", action="store_true", help="on stdout")
 
     p = add("report", look.report, "write a run's report.html and its notebooks as pages")
-    p.add_argument("run", metavar="RUN", help="run folder")
+    p.add_argument("run", metavar="RUN", help="run folder; or one in outputs/launches/ or outputs/comparisons/")
 
     p = add("build", build.build, "cross-compile the kernels for GPUs that need not be here")
     p.add_argument("target", nargs="?", metavar="TARGET", help="pkg.mod:build or file.py:build; else the built-in ones")

@@ -9,7 +9,7 @@ from pathlib import Path
 from .. import paths
 from ..attribution.decision import Decision
 from ..chain.folder import RunFolder
-from ..records import latest
+from ..records import latest, printable
 
 COMPLETE, BAD_INPUT, INCOMPLETE, UNEXPECTED = 0, 2, 3, 4
 
@@ -19,10 +19,10 @@ class InputError(ValueError):
 
 
 def say(*lines: str) -> None:
-    """Lines on stderr; nowhere when it was closed from the start."""
+    """Lines on stderr, a step's control characters spelt out; nowhere when it was closed from the start."""
     for line in lines:
         if sys.stderr is not None:
-            _print(line, "stderr")
+            _print(printable(line), "stderr")
 
 
 class Progress:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from .. import paths
 from ..attribution import plan as attribution_plan
+from ..attribution.evidence import breach
 from ..chain import plan
 from ..chain.folder import RunFolder, claim, holds_run
 from ..params import validate
 from ..probes import ProbePool
 from ..records import Arm
 from . import tracing
-from .common import COMPLETE, INCOMPLETE, InputError, emit, say, where
+from .common import COMPLETE, INCOMPLETE, InputError, emit, incomplete, say, where
 from .target import locate
 
 HYPOTHESIS = "own_kernel"
@@ -28,7 +29,7 @@ def probe(args) -> int:
             raise InputError("--device: given 'cpu'; allowed: cuda, or cpu with --arm-only and capture=none")
         if args.smallest and args.arm_only:
             raise InputError("--smallest: given with --arm-only; allowed: one of the two, the search needs many arms")
-        path = paths.resolve(args.run_dir) if args.run_dir else claim("probe")
+        path = _folder(args.run_dir) if args.run_dir else claim("probe")
         if holds_run(path):
             run = RunFolder.resume(path, params, hypothesis, question)
         else:
@@ -42,6 +43,13 @@ def probe(args) -> int:
         )
     finally:
         run.close()
+
+
+def _folder(given: str) -> Path:
+    try:
+        return paths.resolve(given)
+    except ValueError as exc:
+        raise ValueError(f"--run-dir: given {exc}") from None
 
 
 def _parameters(args):
@@ -86,9 +94,10 @@ def _alone(run: RunFolder, question, device: str, as_json: bool) -> int:
     run.finish()
     if as_json:
         emit(record.model_dump())
-    root = f": {record.root.type}: {record.root.text}" if record.root else f": {record.reason}" if record.reason else ""
-    say(f"{record.status} at {record.stage}{root}", f"log: {where(run)}/{record.log}" if record.log else "no log")
-    return INCOMPLETE if record.status in ("not_run", "skipped") else COMPLETE
+    error = breach(record) or record.root
+    told = f": {error.type}: {error.text}" if error else f": {record.reason}" if record.reason else ""
+    say(f"{record.status} at {record.stage}{told}", f"log: {where(run)}/{record.log}" if record.log else "no log")
+    return INCOMPLETE if record.status in ("not_run", "skipped", "timeout") else COMPLETE
 
 
 def _decide(run: RunFolder, as_json: bool, with_smallest: bool) -> int:
@@ -106,7 +115,8 @@ def _decide(run: RunFolder, as_json: bool, with_smallest: bool) -> int:
         emit({**verdict.to_json(), "run": where(run), **more})
     say(*_as_script(run, verdict))
     say(verdict.sentence, *([verdict.smallest["sentence"]] if verdict.smallest else []))
-    return INCOMPLETE if verdict.owner == "not_run" else COMPLETE
+    undecided = verdict.owner == "undetermined" and incomplete(run)
+    return INCOMPLETE if verdict.owner == "not_run" or undecided else COMPLETE
 
 
 def _as_script(run: RunFolder, verdict) -> list[str]:

@@ -1,6 +1,7 @@
 """What `capturebook probe` still does without a GPU: Dynamo's trace on the CPU, and a word on what stays open."""
 
 from ..attribution import plan as attribution_plan
+from ..attribution.evidence import breach
 from ..chain.folder import RunFolder
 from ..records import Question, Record
 
@@ -34,8 +35,9 @@ def told(record: Record) -> list[str]:
     versions = ", ".join(f"{name} {seen.get(name)}" for name in ("torch", "triton"))
     head = f"Dynamo's trace on the CPU, {versions}, as for {seen.get('target')}"
     if record.status != "pass":
-        root = f"{record.root.type}: {record.root.text.partition(chr(10))[0]}" if record.root else record.reason
-        lines.append(f"{head}: {record.status.replace('_', ' ')}: {root}")
+        error = breach(record) or record.root
+        told = f"{error.type}: {error.text.partition(chr(10))[0]}" if error else record.reason
+        lines.append(f"{head}: {record.status.replace('_', ' ')}: {told}")
     if not seen.get("calls"):
         return lines
     if record.status == "pass":

@@ -73,6 +73,7 @@ def build_step(ctx) -> tuple:
 
             step = generic_twin()
             ctx.fields.setdefault("caveats", []).append("the subject has no twin: a generic one stood in")
+            ctx.fields.setdefault("effective", {})["twin"] = "generic"
         else:
             step = as_step(step.twin)
     return step, None
@@ -99,5 +100,13 @@ def _frozen(ctx) -> int | None:
 def _end(bad: list) -> dict:
     if not bad:
         return {"status": "pass"}
-    shown = "not finite" if bad[0].error is None else f"{bad[0].error:.3g}"
-    return {"status": "wrong", "reason": f"{bad[0].call}: {bad[0].output} is off by {shown} > {bad[0].tolerance:g}"}
+    first = bad[0]
+    if first.output.endswith("undeclared"):
+        said = first.output
+    elif first.error is not None:
+        said = f"{first.output} is off by {first.error:.3g} > {first.tolerance:g}"
+    elif first.output == "check":
+        said = "the step's own check says no"
+    else:
+        said = f"{first.output} is not finite where it should be, or has another shape"
+    return {"status": "wrong", "reason": f"{first.call}: {said}"}

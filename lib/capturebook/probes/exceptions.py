@@ -4,7 +4,7 @@ import os
 import traceback
 
 from .. import paths
-from ..records import Frame, Link
+from ..records import Frame, Link, printable
 from ..records.cuda_errors import code_of, name_of
 from .scrub import PACKAGE, relative, scrub
 
@@ -60,7 +60,7 @@ def _link(error: BaseException, run, subject_folders, thread) -> Link:
         module=type(error).__module__,
         code=code,
         name=name_of(code) if code is not None else None,
-        text=scrub(text, run)[:_MAX_TEXT],
+        text=printable(scrub(text, run))[:_MAX_TEXT],
         thread=thread,
         frames=frames,
     )

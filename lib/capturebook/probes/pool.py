@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ..records import Record
+from ..records import Record, printable
 from . import caches, lease, outcome, servers
 from .probe import Probe
 from .scrub import scrub
@@ -24,7 +24,7 @@ COLD = ("cold", "kernel_cold")
 
 def print_event(text: str) -> None:
     """Progress as plain lines on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 class _Running:

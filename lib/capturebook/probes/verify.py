@@ -71,7 +71,7 @@ class Verifier:
         changed = self.state.note_shapes(made.state, made.state_after)
         if self.step.check is not None:
             self._put_back(made)
-            good = bool(self._users("check", self.step.check, made.inputs, made.output))
+            good = self._users("check", lambda *given: bool(self.step.check(*given)), made.inputs, made.output)
             self.checks.append(Check(call=made.name, output="check", error=None, tolerance=0.0, ok=good))
         elif self.step.reference is not None and (made.wanted is not None or not changed):
             self._outputs(made, made.wanted if made.wanted is not None else self._reference(made))
@@ -115,19 +115,25 @@ class Verifier:
         got = outputs_by_name(made.output)
         if len(got) > len(want):
             note = f"not compared, since the reference does not give it: {', '.join(n for n in got if n not in want)}"
-            if note not in self.caveats:
-                self.caveats.append(note)
+            self._say_once(note)
         self._add(made, compare(made.name, got, want, self.step.tolerance), got, want)
+
+    def _say_once(self, note: str) -> None:
+        if note not in self.caveats:
+            self.caveats.append(note)
 
     def _add(self, made: Made, checks: list[Check], got: dict, want: dict) -> None:
         """Inductor draws other random numbers than eager code does: of such a call only the form can be compared."""
         inductor = self.arm.compile not in ("none", "eager", "aot_eager")
         random = inductor and rng.drew(made.rng, made.rng_after)
         bad = [c for c in checks if not c.ok]
+        for name in (c.output for c in bad if c.output in got and c.output in want):
+            shapes = [list(values[name].shape) for values in (got, want)]
+            if shapes[0] != shapes[1]:
+                self._say_once(f"{name} has the shape {shapes[0]}, and should have {shapes[1]}")
         if bad and random and all(_same_form(got, want, c.output) for c in bad):
             note = "random numbers: compiled code draws others than eager code; only shape and finiteness were compared"
-            if note not in self.caveats:
-                self.caveats.append(note)
+            self._say_once(note)
             checks = [c if c.ok else c.model_copy(update={"ok": True}) for c in checks]
         self.checks += checks
 

@@ -1,7 +1,7 @@
 """The record of a probe, the arm it ran, and the files they live in. Imports nothing else of capturebook."""
 
 from .arm import SUBJECT_FACTORS, Arm, Question, arm_from, parse_factors
-from .record import Check, Event, Frame, Link, Record, Subject, finite, probe_id
+from .record import Check, Event, Frame, Link, Record, Subject, finite, printable, probe_id
 from .store import append, frame, latest, read
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "frame",
     "latest",
     "parse_factors",
+    "printable",
     "probe_id",
     "read",
 ]

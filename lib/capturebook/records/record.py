@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from .arm import Arm
 
 SCHEMA = 1
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 Status = Literal["pass", "wrong", "fail", "timeout", "not_run", "skipped"]
 Stage = Literal["none", "launch", "build", "compile", "warmup", "capture", "replay", "verify", "time", "done"]
 
@@ -132,6 +134,11 @@ class Record(_Strict):
     @classmethod
     def from_line(cls, line: str) -> "Record":
         return cls.model_validate_json(line)
+
+
+def printable(text: str) -> str:
+    """A text that a terminal shows and does not obey: control characters but tab and newline become `\\x1b`."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def finite(value: float) -> float | None:

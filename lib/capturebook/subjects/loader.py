@@ -3,8 +3,10 @@
 import importlib
 import importlib.util
 import inspect
+import math
 import os
 import sys
+from numbers import Real
 from pathlib import Path
 
 from .. import paths
@@ -26,10 +28,14 @@ def find(target: str, folders: list[Path]) -> str:
         raise SubjectError(f"subject: {target!r}; allowed: pkg.mod:build or file.py:build")
     if not where.endswith(".py"):
         return target
-    for folder in [Path("/")] if os.path.isabs(where) else folders:
-        if os.path.isfile(folder / where):  # False, too, for a name that is too long
-            return f"{(folder / where).resolve()}:{name}"
-    raise SubjectError(f"subject: no file {where!r} in {', '.join(str(f) for f in folders)}")
+    file = os.path.expanduser(where)
+    if file.startswith("~"):
+        raise SubjectError(f"subject: {target!r}: there is no user {where.partition('/')[0][1:]!r} here")
+    for folder in [Path("/")] if os.path.isabs(file) else folders:
+        if os.path.isfile(folder / file):  # False, too, for a name that is too long
+            return f"{(folder / file).resolve()}:{name}"
+    looked = "" if os.path.isabs(file) else f" in {', '.join(str(f) for f in dict.fromkeys(folders))}"
+    raise SubjectError(f"subject: no file {where!r}{looked}")
 
 
 def load(target: str):
@@ -89,7 +95,7 @@ def lacks(step: Step, arm: Arm) -> str:
     return ""
 
 
-def as_step(value) -> Step:
+def as_step(value, what: str = "subject: build returned") -> Step:
     """What build returned, as a Step: a Step, or (callable, example inputs). An nn.Module's buffers are its state."""
     import torch
 
@@ -98,13 +104,33 @@ def as_step(value) -> Step:
         inputs = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
         value = Step(fn=fn, make_inputs=lambda seed: _vary(inputs, seed))
     if not isinstance(value, Step):
-        raise SubjectError(f"subject: build returned {type(value).__name__}; allowed: a Step, or (callable, inputs)")
-    if not callable(value.fn):
-        raise SubjectError(f"step: fn is {type(value.fn).__name__}; allowed: a callable")
+        raise SubjectError(f"{what} {type(value).__name__}; allowed: a Step, or (callable, inputs)")
+    _check_fields(value)
     if isinstance(value.fn, torch.nn.Module) and value.state is None:
         module = value.fn
         value.state = lambda: dict(module.named_buffers())
     return value
+
+
+_CALLABLE = ("fn", "make_inputs", "state", "advance", "around", "compiled", "reference", "check", "drive", "close")
+
+
+def _check_fields(step: Step) -> None:
+    """What a Step holds is of the kind that it will be used as. Raises SubjectError."""
+    for name in _CALLABLE:
+        given = getattr(step, name)
+        if given is None and name not in ("fn", "make_inputs"):
+            continue
+        if not callable(given):
+            raise SubjectError(f"step: {name} is {type(given).__name__}; allowed: a callable")
+        if name == "around" and hasattr(given, "__enter__") and not isinstance(given, type):
+            raise SubjectError("step: around is a context manager; allowed: a callable that makes a new one each time")
+    given = step.tolerance
+    for number in given.values() if isinstance(given, dict) else given if isinstance(given, (list, tuple)) else [given]:
+        if number is not None and not (isinstance(number, Real) and 0 <= number < math.inf):
+            raise SubjectError(f"step: tolerance {number!r}; allowed: numbers from 0, relative to max|reference|")
+    if step.twin is not None:
+        as_step(step.twin, "step: twin is")
 
 
 def _vary(inputs: tuple, seed: int) -> tuple:
