@@ -49,10 +49,12 @@ def gallery(args) -> int:
 def _list(cases, as_json: bool) -> int:
     if as_json:
         rows = [{"case": c.id, "owner": c.owner, "class": c.cls, "question": c.question, "step": c.step} for c in cases]
-        emit([row | {"symptom": c.symptom, "silent": c.silent} for row, c in zip(rows, cases)])
+        more = [{"symptom": c.symptom, "silent": c.silent, "source": c.source} for c in cases]
+        emit([row | rest for row, rest in zip(rows, more)])
         return COMPLETE
     for case in cases:
-        say(f"{case.id:<30} {case.cls or 'sound':<6} {case.symptom}")
+        told = f"  (retells {case.thread})" if case.thread else ""
+        say(f"{case.id:<30} {case.cls or 'sound':<6} {case.symptom}{told}")
     return COMPLETE
 
 

@@ -24,8 +24,7 @@ class Case:
 
     cls: the class that is known, None for a sound step. question: factors of the arm; empty asks the default question
     (captured, and if that passes, compiled too). symptom: what its user sees. fix: what to do. fixed: another build of
-    the same file, sound, that shows it (the same build: without the variables in env); cured: a change of arm shows it
-    (the verdict must say `fixed`).
+    the same file, sound, that shows it; cured: a change of arm shows it (the verdict must say `fixed`).
     silent: no exception tells. source: the public report that it retells. cpu: the eager step runs without a GPU.
     cost: 1 uncompiled, 2 compiled or with an environment of its own, 3 slow.
     """
@@ -62,6 +61,12 @@ class Case:
         """As a run names it: relative to the repository, like a user's own file."""
         return f"lib/capturebook/gallery/steps/{self.file.name}:{self.build}"
 
+    @property
+    def thread(self) -> str:
+        """The public thread that it retells as people cite it: owner/repository#number; "" for none."""
+        where, _, number = self.source.removeprefix("https://github.com/").rpartition("/issues/")
+        return f"{where}#{number}" if self.source else ""
+
     def repaired(self) -> "Case | None":
         """The fixed variant as a case of its own, sound under the same question."""
         if not self.fixed:
@@ -74,6 +79,6 @@ class Case:
             symptom=f"{self.id}, with its fix",
             question=self.question,
             options=self.options,
-            env={} if self.fixed == self.build else self.env,
+            env=self.env,
             cost=self.cost,
         )

@@ -90,7 +90,7 @@ B6 = [
     Case("b6_allocator", "b6_b7_environment:allocator", "B6", "901 and nothing else", LOCAL, UNCOMPILED, cured=True,
          source="https://github.com/vllm-project/vllm/issues/48053"),
     Case("b6_synchroniser", "b6_b7_environment:synchroniser", "B6", "901 in every capture mode",
-         "No thread may synchronise the device while a capture is open.", UNCOMPILED),
+         "No thread may synchronise the device while a capture is open.", UNCOMPILED, fixed="synchroniser_fixed"),
 ]  # fmt: skip
 
 UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}

@@ -33,7 +33,7 @@ def cause(case: Case) -> str:
 
 def diff(case: Case) -> list[tuple[str, str]]:
     """The fix as a change of code: (" ", "-" or "+", line), the docstrings left out. Empty without a fixed variant."""
-    if case.fixed in ("", case.build):
+    if not case.fixed:
         return []
     before, after = (_body(case.file, name) for name in (case.build, case.fixed))
     lines = list(difflib.unified_diff(before, after, n=2, lineterm=""))[2:]
@@ -74,6 +74,7 @@ def exhibit(asked: Asked, known: dict[str, Record], result: dict, repaired: dict
         "source": source(case),
         "file": case.target.partition(":")[0],
         "report": case.source,
+        "thread": case.thread,
         "silent": case.silent,
         "result": result,
         "rule": verdict.rule,

@@ -33,6 +33,7 @@ def render(info: dict, classes: dict[str, dict], exhibits: list[dict]) -> str:
         count=len(exhibits),
         silent=sum(e["silent"] for e in exhibits),
         sound=sum(e["class"] is None for e in exhibits),
+        threads=_threads(exhibits),
         matrix=_matrix(exhibits),
         run=info["run"],
         when=_when(info["started"]),
@@ -46,6 +47,16 @@ def _matrix(exhibits: list[dict]):
             for e in exhibits]  # fmt: skip
     columns = ["Case", "Known to be", "Verdict", "Asked", "Rule", "Fix", "Processes"]
     return table(columns, rows, row_class=lambda row: "neither" if "wrong" in str(row[2]) else "")
+
+
+def _threads(exhibits: list[dict]):
+    """Cases that retell a public report: its address, the symptom, the verdict, and the fix. None without one."""
+    rows = [[Markup('<a href="{}">{}</a>').format(e["report"], e["thread"]),
+             Markup('<a href="#{}">{}</a>').format(e["id"], e["symptom"]),
+             Markup("{} {}").format(_got(e["result"]), e["result"]["got"]["owner"]), e["fix"], _repaired(e)]
+            for e in exhibits if e["report"]]  # fmt: skip
+    columns = ["Thread", "Symptom", "Verdict", "Fix", "Fix run here"]
+    return table(columns, rows) if rows else None
 
 
 def _class(said: dict) -> str:

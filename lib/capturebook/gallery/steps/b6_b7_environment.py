@@ -68,6 +68,29 @@ def synchroniser() -> Step:
     return beside(torch.cuda.synchronize, "metrics")
 
 
+def synchroniser_fixed() -> Step:
+    """Thread and capture take the same lock, so that the thread waits as long as a capture is open."""
+    turn = threading.Lock()
+
+    def wait():
+        with turn:
+            torch.cuda.synchronize()
+
+    step = beside(wait, "metrics")
+
+    def drive(h):
+        (x,) = vector(0)
+        step.fn(x)
+        with turn, h.capture():
+            out = step.fn(x)
+        x.copy_(vector(1)[0])
+        h.replay()
+        h.check(out, x * 2 + 1)
+
+    step.drive = drive
+    return step
+
+
 def host_thread() -> Step:
     """A thread that computes on the host alone does no harm."""
     data = torch.ones(4096)

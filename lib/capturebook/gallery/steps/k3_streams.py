@@ -134,6 +134,16 @@ def queries_event() -> Step:
     return step(fn)
 
 
+def queries_event_fixed() -> Step:
+    """The stream orders the work by itself: nobody has to ask whether it is done."""
+
+    def fn(x):
+        y = x * 2
+        return y + x * 3
+
+    return step(fn)
+
+
 def captures_itself() -> Step:
     """A library that captures its own graph at every call, inside the caller's capture."""
 
