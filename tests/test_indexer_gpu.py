@@ -59,7 +59,7 @@ def test_over_batches(batch):
 
 def test_very_different_lengths():
     """Runs of pages that span many requests, and requests that span many runs."""
-    inputs = moved(with_lengths([5, 40_000, 0, 0, 64, 3, 700, 20_000, 1] + [1] * 50, 640), "cuda")
+    inputs = moved(with_lengths([5, 20_000, 0, 0, 64, 3, 700, 10_000, 1] + [1] * 24, 320), "cuda")
     check(inputs, select(*inputs.args()))
 
 
@@ -101,16 +101,14 @@ def test_one_graph_serves_all_lengths(max_context):
     """Captured with lengths of 1, as servers capture; replayed with other lengths, pages, queries and keys."""
     batch, width = 8, max_context // 4 // PAGE
     fresh = [
-        replace(edges(512), keys=torch.nn.functional.pad(edges(512).keys, (0, 0, 0, 0, 0, 200), value=torch.nan)),
+        edges(512),
         make_inputs(1, batch, 8192, max_context),
         make_inputs(2, batch, 32768, max_context),
         make_inputs(3, batch, 4, max_context),
     ]
     pages = max(len(inputs.keys) for inputs in fresh)
-    static = moved(
-        replace(make_inputs(9, batch, 4, max_context, pages=pages), lengths=torch.ones(batch, dtype=torch.int32)),
-        "cuda",
-    )
+    static = moved(make_inputs(9, batch, 4, max_context, pages=pages), "cuda")
+    assert (static.lengths == 1).all()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

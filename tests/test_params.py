@@ -10,6 +10,7 @@ import papermill.iorw
 import pytest
 import yaml
 
+from capturebook.kernels.indexer.pinned import TUNERS
 from capturebook.kernels.sparse_mla.op import KERNELS
 from capturebook.params import (
     ParameterError,
@@ -20,10 +21,10 @@ from capturebook.params import (
     preset_names,
     validate,
 )
-from capturebook.params.declared import BUILT_IN_KERNELS
+from capturebook.params.declared import BUILT_IN_KERNELS, INDEXER, INDEXER_KERNELS
 
 NUMBERS = {row["name"]: row for row in describe() if row["type"] in ("int", "float") and " from " in row["allowed"]}
-SHIPPED = ["cpu", "gpu", "h200", "own_kernel", "rtx_pro_6000"]
+SHIPPED = ["cpu", "gpu", "h200", "indexer", "own_kernel", "rtx_pro_6000"]
 
 
 def refused(given: dict) -> list[str]:
@@ -72,6 +73,7 @@ def test_a_value_that_cannot_be_used_is_one_line_with_name_given_and_allowed(nam
 
 def test_the_built_in_subjects_kernels_are_those_that_it_has():
     assert set(BUILT_IN_KERNELS) == set(KERNELS)
+    assert set(INDEXER_KERNELS) == set(TUNERS)
     assert validate({"subject": "own.py:build", "kernels": ["zzz"]}).kernels == ["zzz"]
 
 
@@ -102,6 +104,12 @@ def test_every_error_is_told_not_only_the_first():
     "given, said",
     [
         ({"question": "context=9,max_context=8"}, "a context up to its max_context, 8"),
+        (
+            {"subject": INDEXER, "kernels": ["bounded"], "contexts": [8192, 262144]},
+            "the largest of max_contexts, 131072",
+        ),
+        ({"subject": INDEXER, "kernels": ["bounded"], "contexts": [3]}, "from 4, one key, to"),
+        ({"subject": INDEXER, "kernels": ["mma"]}, "stock, bounded with the indexer"),
         ({"error": 905}, "0 without a question"),
         ({"batches": [8, 8]}, "each value once"),
         ({"env": {"CUDA_VISIBLE_DEVICES": "1"}}, "set this one for capturebook itself"),

@@ -8,6 +8,7 @@ from ..attribution.plan import arm_probe, subject, trace_probe
 from ..records import SUBJECT_FACTORS, Arm, Record
 
 BUILT_IN = "capturebook.subjects.sparse_mla:"
+INDEXER = "capturebook.subjects.indexer:"
 
 
 @dataclass(frozen=True)
@@ -58,17 +59,19 @@ def builds(session) -> Builds:
     Of a user's own step those that one call launches, recorded and not made; where that cannot be, there are no rows,
     and the reason says so.
     """
+    from ..measure import crosscompile
     from ..measure.build import BuildError, build_rows
-    from ..measure.crosscompile import SPARSE_MLA
 
     params = session.params
-    own = not built_in(session)
+    ours = {BUILT_IN: crosscompile.SPARSE_MLA, INDEXER: crosscompile.INDEXER}
+    examples = next((where for subject, where in ours.items() if params.subject.startswith(subject)), None)
+    own = examples is None
     try:
         result = build_rows(
             session.pool(),
             params.targets,
             params.all_configs,
-            examples=params.subject if own else SPARSE_MLA,
+            examples=examples or params.subject,
             step=own_options(session) if own else None,
             deadline=3 * params.deadline,
             env=params.env,
@@ -104,10 +107,12 @@ def interpreted(session) -> list[Record]:
 def sweep(session) -> list[Record]:
     """The records of the throughput sweep, and before them those of the floors if the parameters give no rates.
 
-    Of the built-in subject the kernels are timed; of a user's own the step, its twin and, where the question compiles,
-    the step compiled. What build takes is read by a probe; where that fails, one point is left and fails alike.
+    Of the built-in step and of the indexer the kernels are timed; of a user's own the step, its twin and, where the
+    question compiles, the step compiled. What build takes is read by a probe; where that fails, one point is left and
+    fails alike.
     """
     from ..measure.floors import plan_floors
+    from ..measure.indexer_sweep import plan_indexer_sweep
     from ..measure.own_sweep import plan_describe, plan_own_sweep
     from ..measure.sweep import plan_sweep, rates
 
@@ -115,6 +120,8 @@ def sweep(session) -> list[Record]:
     found = rates(params, session.outcomes(plan_floors(params)))
     if built_in(session):
         return session.outcomes(plan_sweep(params, found))
+    if params.subject.startswith(INDEXER):
+        return session.outcomes(plan_indexer_sweep(params, found))
     (described,) = session.outcomes([plan_describe(params)])
     mode = asked(session).compile
     if mode == "none":

@@ -5,6 +5,7 @@ What a step computes is not known here, so its floor is made of bytes alone.
 
 import contextlib
 import inspect
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -52,7 +53,7 @@ def plan_describe(params: Any) -> Probe:
 
 
 def plan_own_sweep(params: Any, options: dict, takes: list[str], compiled: str, rates: dict) -> list[Probe]:
-    """One probe for each batch, and each context, as far as the step's build takes them; each holds the GPU alone.
+    """One probe for each batch, context and maximum context that the step's build takes; each holds the GPU alone.
 
     options: keywords for build. takes: see `describe`. compiled: the torch.compile mode of a third variant, or "".
     rates: see `sweep.rates`.
@@ -62,7 +63,14 @@ def plan_own_sweep(params: Any, options: dict, takes: list[str], compiled: str, 
         variants[f"step, compile={compiled}"] = {"kernel": "step", "tuning": "live", "compile": compiled}
     contexts = [{"context": context} for context in params.contexts] if "context" in takes else [{}]
     batches = [{"batch": batch} for batch in params.batches] if "batch" in takes else [{}]
-    points = [{**batch, **context} for context in contexts for batch in batches]
+    maxima = [{"max_context": most} for most in params.max_contexts] if "max_context" in takes else [{}]
+    points = [
+        {**batch, **context, **most}
+        for most in maxima
+        for context in contexts
+        for batch in batches
+        if context.get("context", 0) <= most.get("max_context", math.inf)
+    ]
     return [
         Probe(
             kind="sweep",

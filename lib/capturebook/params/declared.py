@@ -13,7 +13,8 @@ Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A
 
 
 BUILT_IN, BUILT_IN_KERNELS = "capturebook.subjects.sparse_mla:build", ("simt", "mma")
-"""The default subject and the kernels it has; said here because asking it would import torch."""
+INDEXER, INDEXER_KERNELS = "capturebook.subjects.indexer:build", ("stock", "bounded")
+"""The default subject, another that comes with it, and their kernels; said here because asking would import torch."""
 
 
 class ParameterError(ValueError):
@@ -56,6 +57,13 @@ class Params(BaseModel):
     contexts: list[Annotated[int, Field(ge=1, le=1048576)]] = _declare(
         [2048, 8192], "sweep: context a row really has", "tokens", min_length=1, max_length=16
     )
+    max_contexts: list[Annotated[int, Field(ge=1, le=1048576)]] = _declare(
+        [131072],
+        "sweep: context a row has room for, for a subject that takes it",
+        "tokens",
+        min_length=1,
+        max_length=8,
+    )
     env: dict[Name, str] = _declare({}, "environment variables that every probe's process starts with")
     preload: list[Module] = _declare([], "modules imported before the subject, in every probe", max_length=16)
     targets: list[Literal[80, 86, 89, 90, 100, 120]] = _declare(
@@ -79,7 +87,7 @@ class Params(BaseModel):
     @model_validator(mode="after")
     def _agree(self):
         """Values that are each fine and cannot stand together."""
-        for name in ("kernels", "batches", "contexts", "preload", "targets"):
+        for name in ("kernels", "batches", "contexts", "max_contexts", "preload", "targets"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise ValueError(_line(name, values, "each value once"))
@@ -87,12 +95,17 @@ class Params(BaseModel):
             arm = arm_from(parse_factors(self.question))
         except ValueError as exc:
             raise ValueError(f"parameter question: given {json.dumps(self.question)}; {exc}") from None
-        if self.subject == BUILT_IN:
-            text = f"{', '.join(BUILT_IN_KERNELS)} with the built-in subject"
-            if not set(self.kernels) <= set(BUILT_IN_KERNELS):
+        known = {BUILT_IN: (BUILT_IN_KERNELS, "the built-in subject"), INDEXER: (INDEXER_KERNELS, "the indexer")}
+        if self.subject in known:
+            kernels, called = known[self.subject]
+            text = f"{', '.join(kernels)} with {called}"
+            if not set(self.kernels) <= set(kernels):
                 raise ValueError(_line("kernels", self.kernels, text))
-            if arm.kernel and arm.kernel not in BUILT_IN_KERNELS:
+            if arm.kernel and arm.kernel not in kernels:
                 raise ValueError(_line("question", self.question, f"kernel: {text}"))
+        if self.subject == INDEXER and not 4 <= min(self.contexts) <= max(self.contexts) <= max(self.max_contexts):
+            text = f"from 4, one key, to the largest of max_contexts, {max(self.max_contexts)}"
+            raise ValueError(_line("contexts", self.contexts, text))
         if arm.context and arm.max_context and arm.context > arm.max_context:
             raise ValueError(_line("question", self.question, f"a context up to its max_context, {arm.max_context}"))
         if self.error and not self.question:

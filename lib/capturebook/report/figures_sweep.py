@@ -21,10 +21,14 @@ def _row(p: dict) -> list:
     timed = [f"{median(us):.1f}", f"{min(us):.1f} to {max(us):.1f}", len(us)] if us else [None, None, None]
     status = words.badge(p["status"], p["status"]) if not p["reason"] else f"{p['status']}: {p['reason']}"
     return [
-        p["variant"], p["tuning"], p["batch"], p["context"], status, *timed, _round(p.get("floor_us"), 1),
+        p["variant"], p["tuning"], p["batch"], _context(p), status, *timed, _round(p.get("floor_us"), 1),
         f"{p['share']:.0%}" if p.get("share") else None, p.get("floor_bound"), _round(p.get("gbps"), 0),
         _round(p.get("tflops"), 1), _round(p.get("tokens_per_second"), 0), p.get("config"),
     ]  # fmt: skip
+
+
+def _context(p: dict) -> int | str | None:
+    return f"{p['context']} of {p['max_context']}" if p.get("max_context") else p["context"]
 
 
 def _round(value: float | None, digits: int) -> str | None:
@@ -32,16 +36,20 @@ def _round(value: float | None, digits: int) -> str | None:
 
 
 def sweep(points: list[dict]) -> Block:
-    """Time of one call over batch, a panel a context: median, fastest to slowest sample, and the floor."""
+    """Time of one call: median, fastest to slowest sample, and the floor.
+
+    Over batch, with a panel for each context; over context, with a panel for each maximum, where there is one batch.
+    """
     timed = [p for p in points if p["us"]]
     if not timed:
         reasons = dict.fromkeys(p["reason"] for p in points if p["reason"])
         return paragraph(f"No speed was measured: {'; '.join(reasons) or 'no sweep point was planned'}.")
-    contexts = sorted({p["context"] for p in timed}, key=lambda context: context or 0)
+    axis = "context" if len({p["batch"] for p in timed}) == 1 < len({p["context"] for p in timed}) else "batch"
+    panels = sorted({_panel(p, axis) for p in timed}, key=lambda panel: [size or 0 for size in panel])
     variants = list(dict.fromkeys(p["variant"] for p in timed))
     best = max(timed, key=lambda p: p["tokens_per_second"])
     alt = (
-        f"Time over batch for {', '.join(variants)}{_panels(contexts)}. "
+        f"Time over {axis} for {', '.join(variants)}{_panels(panels, axis)}. "
         f"Most tokens a second: {best['tokens_per_second']:,.0f} with {best['variant']}, {words.point(best)}."
     )
     sources = words.listed(list(dict.fromkeys(p["floor_source"] for p in timed if p.get("floor_source"))) or ["none"])
@@ -53,11 +61,23 @@ def sweep(points: list[dict]) -> Block:
     missed = list(dict.fromkeys(line for p in timed for line in p.get("left_out", [])))
     if missed:
         caption += f" Left out: {words.listed(missed)}."
-    return draw.figure(_draw(timed, contexts, variants), alt, caption, sweep_table(points))
+    return draw.figure(_draw(timed, axis, panels, variants), alt, caption, sweep_table(points))
 
 
-def _panels(contexts: list) -> str:
-    return "" if contexts == [None] else f", one panel for each context ({', '.join(map(str, contexts))})"
+def _panel(p: dict, axis: str) -> tuple:
+    """What a panel is for: the sizes of a point that its horizontal axis does not show."""
+    return (p["context"] if axis == "batch" else p["batch"], p.get("max_context"))
+
+
+def _title(panel: tuple, axis: str) -> str:
+    size, most = panel
+    shown = [f"{'context' if axis == 'batch' else 'batch'} {size:,}"] if size else []
+    return ", ".join([*shown, *([f"room for {most:,}"] if most else [])])
+
+
+def _panels(panels: list[tuple], axis: str) -> str:
+    titles = [title for title in (_title(panel, axis) for panel in panels) if title]
+    return f", one panel for each of: {'; '.join(titles)}" if titles else ""
 
 
 def _said(points: list[dict], name: str, otherwise: str) -> str:
@@ -65,24 +85,24 @@ def _said(points: list[dict], name: str, otherwise: str) -> str:
     return "; ".join(dict.fromkeys(p.get(name, otherwise) for p in points))
 
 
-def _draw(points: list[dict], contexts: list[int], variants: list[str]):
-    columns = min(3, len(contexts))
-    lines = -(-len(contexts) // columns)
+def _draw(points: list[dict], axis: str, panels: list[tuple], variants: list[str]):
+    columns = min(3, len(panels))
+    lines = -(-len(panels) // columns)
     with draw.canvas(max(5.2, 3.4 * columns), 2.9 * lines + 0.4) as fig:
         grid = fig.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-        for axes, context in zip(grid.flat, contexts):
-            here = sorted((p for p in points if p["context"] == context), key=lambda p: p["batch"])
+        for axes, panel in zip(grid.flat, panels):
+            here = sorted((p for p in points if _panel(p, axis) == panel), key=lambda p: p[axis])
             for variant, style in zip(variants, draw.SERIES * len(variants)):
-                _draw_series(axes, [p for p in here if p["variant"] == variant], variant, style)
-            _draw_floor(axes, here)
-            title = f"context {context:,}" if context else ""
-            axes.set(xscale="log", yscale="log", title=title, xlabel="batch (rows)")
-            batches = sorted({p["batch"] for p in points})
-            axes.set_xticks(batches, [str(b) for b in batches])
+                _draw_series(axes, axis, [p for p in here if p["variant"] == variant], variant, style)
+            _draw_floor(axes, axis, here)
+            label = "batch (rows)" if axis == "batch" else "context (tokens)"
+            axes.set(xscale="log", yscale="log", title=_title(panel, axis), xlabel=label)
+            sizes = sorted({p[axis] for p in points})
+            axes.set_xticks(sizes, [str(size) for size in sizes])
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.minorticks_off()
             axes.grid(True)
-        for axes in grid.flat[len(contexts) :]:
+        for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
         for row in grid:
             row[0].set_ylabel("µs a call")
@@ -90,17 +110,17 @@ def _draw(points: list[dict], contexts: list[int], variants: list[str]):
     return fig
 
 
-def _draw_series(axes, points: list[dict], variant: str, style: tuple) -> None:
+def _draw_series(axes, axis: str, points: list[dict], variant: str, style: tuple) -> None:
     colour, marker, line = style
     mid = [median(p["us"]) for p in points]
     below = [m - min(p["us"]) for m, p in zip(mid, points)]
     above = [max(p["us"]) - m for m, p in zip(mid, points)]
     look = dict(color=colour, marker=marker, linestyle=line, markersize=5, capsize=3)
-    axes.errorbar([p["batch"] for p in points], mid, yerr=[below, above], label=variant, **look)
+    axes.errorbar([p[axis] for p in points], mid, yerr=[below, above], label=variant, **look)
 
 
-def _draw_floor(axes, points: list[dict]) -> None:
+def _draw_floor(axes, axis: str, points: list[dict]) -> None:
     """The variants of a point share its floor: they do the same work."""
-    floors = {p["batch"]: p["floor_us"] for p in points if p.get("floor_us")}
+    floors = {p[axis]: p["floor_us"] for p in points if p.get("floor_us")}
     if floors:
         axes.plot(list(floors), list(floors.values()), color="#56636f", linestyle=(0, (1, 1.5)), label="floor")

@@ -101,5 +101,6 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def point(p: dict) -> str:
-    """Where a sweep point lies: `batch 8, context 2048`; a step of one's own may have no context."""
-    return f"batch {p['batch']}" + (f", context {p['context']}" if p["context"] else "")
+    """Where a sweep point lies: `batch 8, context 2048 of 131072`; a step may have no context, or no maximum."""
+    context = f", context {p['context']}" if p["context"] else ""
+    return f"batch {p['batch']}{context}" + (f" of {p['max_context']}" if p.get("max_context") else "")

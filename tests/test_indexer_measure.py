@@ -1,0 +1,163 @@
+"""The indexer as a subject and in the sweep: growing lengths, what the check catches, points, sizes, the figure."""
+
+import html
+import re
+
+import pytest
+import torch
+
+from capturebook.measure import indexer_sweep, own_sweep, sweep
+from capturebook.measure.own_step import Side, Variant, check
+from capturebook.measure.rows import sweep_points
+from capturebook.params import Params, load_preset, validate
+from capturebook.records import Record
+from capturebook.report import conclusions, figures_sweep
+from capturebook.subjects import indexer
+
+SMALL = dict(batch=3, context=4096, max_context=8192, topk=64)
+
+
+@pytest.fixture
+def step():
+    return indexer.build(**SMALL)
+
+
+def calls(step, function, number: int = 4) -> list[bool]:
+    """What the step's check says of so many calls in a row, each with other inputs."""
+    side, variant = Side(step), None
+    variant = Variant("step", side, function)
+    return [check(variant, step, step.make_inputs(seed), str(seed))[0].ok for seed in range(number)]
+
+
+@pytest.mark.parametrize("kernel", ["stock", "bounded"])
+def test_step_and_twin_are_right_while_lengths_grow(kernel):
+    step = indexer.build(kernel=kernel, **SMALL)
+    assert calls(step, step.fn) == [True] * 4
+    assert calls(step.twin, step.twin.fn) == [True] * 4
+
+
+def test_lengths_grow_in_place_and_begin_again(step):
+    lengths = step.state()["lengths"]
+    seen = []
+    for i in range(indexer.CALLS + 1):
+        step.advance(i)
+        seen.append(lengths.clone())
+    assert step.state()["lengths"].data_ptr() == lengths.data_ptr()
+    assert all(((b - a) == 16).all() for a, b in zip(seen[:-1], seen[1:-1])), "1/64 of 1024 keys"
+    assert torch.equal(seen[0], seen[-1]) and (seen[-2] <= 1024).all() and (seen[-2] >= 896).all()
+    assert step.check(step.make_inputs(0), step.fn(*step.make_inputs(0)))
+
+
+def test_lengths_baked_into_a_step_are_wrong_as_soon_as_they_grow(step):
+    """What a graph does whose loop bounds were read on the host."""
+    old = step.state()["lengths"].clone()
+    step.advance(0)
+
+    def baked(q, weights):
+        lengths = step.state()["lengths"]
+        now = lengths.clone()
+        lengths.copy_(old - 16 * indexer.CALLS)
+        slots = step.fn(q, weights)
+        lengths.copy_(now)
+        return slots
+
+    assert calls(step, baked) == [False] * 4
+
+
+def test_a_selection_that_lacks_a_key_or_has_it_twice_is_wrong(step):
+    def lacks_the_best(q, weights):
+        slots = step.fn(q, weights)  # sorted: torch.topk on a CPU
+        slots[1, 0] = step.twin.fn(q, -weights)[1, 0]
+        return slots
+
+    def twice(q, weights):
+        slots = step.fn(q, weights)
+        slots[2, 5] = slots[2, 6]
+        return slots
+
+    assert calls(step, lacks_the_best) == calls(step, twice) == [False] * 4
+
+
+def test_options_that_cannot_be_are_one_line():
+    with pytest.raises(ValueError, match="^kernel: 'mma'; allowed: stock, bounded$"):
+        indexer.build(kernel="mma")
+    with pytest.raises(ValueError, match="^context: 8192; allowed: 4 to max_context, 4096$"):
+        indexer.build(context=8192, max_context=4096)
+
+
+def test_the_preset_plans_a_point_for_each_context_and_maximum():
+    params = validate(load_preset("indexer"))
+    probes = indexer_sweep.plan_indexer_sweep(params, {})
+    sizes = [(p.subject.options["context"], p.subject.options["max_context"]) for p in probes]
+    assert sizes == [(c, m) for m in (131072, 1048576) for c in (2048, 8192, 32768, 131072)]
+    assert all(p.exclusive and list(p.subject.options["variants"]) == ["stock", "bounded"] for p in probes)
+    assert len({p.id for p in probes}) == 8
+    small = params.model_copy(update={"max_contexts": [8192]})
+    assert [p.subject.options["context"] for p in indexer_sweep.plan_indexer_sweep(small, {})] == [2048, 8192]
+
+
+def test_a_step_of_ones_own_that_takes_a_maximum_is_swept_over_it():
+    params = Params(subject="own.py:build", batches=[8], contexts=[2048, 8192], max_contexts=[4096, 16384])
+
+    def points(*takes):
+        probes = own_sweep.plan_own_sweep(params, {}, list(takes), "", {})
+        return [p.subject.options["build"] for p in probes]
+
+    assert points("context") == [{"context": 2048}, {"context": 8192}]
+    assert points("context", "max_context") == [
+        {"context": 2048, "max_context": 4096},
+        {"context": 2048, "max_context": 16384},
+        {"context": 8192, "max_context": 16384},
+    ]
+
+
+def test_input_sets_are_cold_if_they_fit():
+    l2 = 60_000_000
+    # 64 rows of 2048 keys of 256 B are 33.5 MB, of which 7/8 count at least: 7 of them make 180 MB
+    assert indexer_sweep.fit(64, 8192, 131072, l2, 0, 140 << 30) == (7, "")
+    assert indexer_sweep.fit(64, 131072, 1 << 20, l2, 0, 140 << 30) == (2, "")
+    sets, problem = indexer_sweep.fit(64, 131072, 1 << 20, l2, 1 << 30, 140 << 30)
+    assert sets == 0 and problem == "needs 1.1 GiB of GPU memory, 1.0 are there"
+
+
+def test_an_unknown_tuning_is_one_clear_line():
+    with pytest.raises(ValueError, match=r"^tuning: 'fast'; allowed: live, pinned$"):
+        indexer_sweep.prepare({"kernel": "bounded", "tuning": "fast"})
+
+
+def test_a_check_is_held_against_float64():
+    inputs = indexer.make_inputs(0, batch=2, context=4096, max_context=4096)
+    right = indexer_sweep.verify("bounded", indexer_sweep.prepare({"kernel": "bounded", "tuning": "live"}), inputs)
+    assert right["ok"] and right["error"] <= 1e-6
+    missing = indexer_sweep.verify("none", lambda *tensors: torch.full((2, 512), -1), inputs)
+    assert not missing["ok"] and missing["error"] is None
+
+
+def timed(probe) -> Record:
+    """A record of the probe in which stock takes 1 us a 1024 tokens of room, bounded 1 us a 1024 of context."""
+    asked = probe.subject.options
+    payload = {name: asked[name] for name in ("batch", "context", "max_context")}
+    payload |= {"bytes": 1000, "flops": 1000, "floor_us": 0.5, "floor_bound": "bytes", "floor_source": "test"}
+    payload |= {"method": indexer_sweep.METHOD, "tokens_per_second_means": indexer_sweep.TOKENS}
+    samples = {"stock": [asked["max_context"] / 1024] * 3, "bounded": [asked["context"] / 1024] * 3}
+    payload["variants"] = {
+        name: {**asked["variants"][name], **sweep.speed(us, payload)} for name, us in samples.items()
+    }
+    common = dict(run="r", nonce="n", kind="sweep", subject=probe.subject, started="", ended="")
+    return Record(probe=probe.id, status="pass", samples=samples, payload=payload, **common)
+
+
+def test_the_figure_has_context_below_and_a_panel_for_each_maximum():
+    probes = indexer_sweep.plan_indexer_sweep(validate(load_preset("indexer")), {})
+    points = sweep_points([timed(probe) for probe in probes])
+    assert len(points) == 16
+    shown = figures_sweep.sweep(points)
+    alt = html.unescape(re.search(r'alt="([^"]*)"', shown.html)[1])
+    assert alt.startswith(
+        "Time over context for stock, bounded, one panel for each of: "
+        "batch 64, room for 131,072; batch 64, room for 1,048,576. "
+    )
+    assert "with bounded, batch 64, context 2048 of 131072." in alt
+    assert "One indexer call" in shown.html and "8192 of 1048576" in shown.text
+    status, text = conclusions.sweep(points)
+    assert status == "pass" and "by bounded at batch 64, context 2048 of 131072" in text
