@@ -11,6 +11,7 @@ import pytest
 
 from capturebook import launch as launching
 from capturebook import provenance
+from capturebook.report.run_data import RunData
 
 ssh_only = pytest.mark.parametrize("bench", ["ssh"], indirect=True)
 
@@ -49,6 +50,9 @@ def test_a_run_there_comes_back_whole(checkout):
     assert info["code"] == provenance.code_tree() and not record.caveats
     assert (run / "report.html").stat().st_size > 10000 and (run / "verdict.json").exists()
     assert "fetch       held" in err and "| " in err
+    # Its report shows how it got there, too.
+    assert [r.payload["launch"] for r in RunData.open(run).launches] == [entry.id]
+    assert 'id="launches"' in (run / "report.html").read_text()
     # It ran in the launch's folder there, not in our checkout.
     assert not entry.info["folder"].startswith(str(checkout.root))
     assert launching.attach(entry.id, checkout.events.append).reason == "fetched before"

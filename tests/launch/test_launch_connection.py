@@ -20,7 +20,8 @@ def test_a_cut_connection_attaches_again(sshd, bench):
     record = bench.launch(script="t.sh", result={"log": "RESULT=42"})
     cut.join()
     assert record.status == "pass", record.reason
-    assert any("attaching again" in event for event in bench.events)
+    assert [event.split(",")[0] for event in bench.events if "connection" in event] == ["connection lost"]
+    assert any(event.startswith("attached again after") for event in bench.events)
 
 
 @ssh_only

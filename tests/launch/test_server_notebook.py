@@ -9,18 +9,20 @@ import pytest
 import yaml
 from standin import LAUNCH, written
 
+import fake_run
 from capturebook.launch import LaunchFileError, entries
 from capturebook.launch.servers.session import start
+from capturebook.report.run_data import RunData
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "server_launch.ipynb"
 here_only = pytest.mark.parametrize("bench", ["here"], indirect=True)
 
 
-def executed(bench, launch_file, comparison="") -> dict[str, str]:
+def executed(bench, launch_file, comparison="", run_dir="") -> dict[str, str]:
     """Cell id -> its text outputs, of the notebook as plain papermill runs it."""
     out = bench.root / "out.ipynb"
     values = {"launch_file": str(launch_file), "comparison": str(comparison), "host": bench.host or "",
-              "concurrency": [1, 2], "requests": 3, "output_tokens": 4}  # fmt: skip
+              "concurrency": [1, 2], "requests": 3, "output_tokens": 4, "run_dir": run_dir}  # fmt: skip
     command = [sys.executable, "-m", "papermill", str(NOTEBOOK), str(out), "--no-progress-bar", "-y", yaml.dump(values)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=bench.root)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -37,7 +39,8 @@ def test_it_shows_stages_timeline_load_and_comparison(bench):
     comparison = written(bench)
     sound = {**LAUNCH, "args": ["{port}"], "phases": {"up": "stand-in is up"}}
     bench.write("sound.yaml", yaml.safe_dump(sound))
-    shown = executed(bench, bench.root / "local/sound.yaml", comparison)
+    fake_run.cpu_run(bench.root / "outputs/mine")
+    shown = executed(bench, bench.root / "local/sound.yaml", comparison, "outputs/mine")
     assert all(f"{name} " in shown["launched"] for name in ("connect", "identity", "ready"))
     assert "owner is: the program" in shown["launched"] and "pass" in shown["outcome"]
     assert "after" in shown["phases"] and "ready." in shown["phases"]
@@ -46,6 +49,8 @@ def test_it_shows_stages_timeline_load_and_comparison(bench):
     assert "compiled" in shown["compared"] and "fail with 905" in shown["compared"] and "held" in shown["compared"]
     assert shown["conclusion"].startswith("Ready after") and "tok/s, at concurrency" in shown["conclusion"]
     assert {entry.info["state"] for entry in entries()} == {"ended"}
+    # The launch with its load, and the three arms, of which two got ready and were asked.
+    assert len(RunData.open(bench.root / "outputs/mine").launches) == 7
 
 
 @here_only
@@ -70,6 +75,6 @@ def test_a_failed_capture_is_shown_with_its_root(bench):
 )
 def test_bad_parameters_are_one_line(bench, name, value, says):
     values = {"launch_file": "server.yaml", "host": "", "concurrency": [1], "requests": 1, "output_tokens": 1,
-              "comparison": ""}  # fmt: skip
+              "comparison": "", "run_dir": ""}  # fmt: skip
     with pytest.raises(LaunchFileError, match=says):
         start({**values, name: value})

@@ -57,8 +57,10 @@ def _in_order(args) -> int:
 
 def compare_launches(file: str, host: str | None, as_json: bool = False) -> int:
     """Exit status 0 only when every arm got ready, or failed by what its log says; 3 otherwise."""
+    from ..report import launch_page
+
     compared = compare.compare(comparison.load_comparison(file), host, on_event=say)
-    say("", *compare.lines(compared), f"records: {paths.shown(compared.path)}")
+    say("", *compare.lines(compared), f"report: {paths.shown(launch_page.build(compared.path))}")
     if as_json:
         emit(compared.to_json())
     return COMPLETE if all(one.conclusive for one in compared.tried) else INCOMPLETE
@@ -114,8 +116,16 @@ def run_there(args) -> int:
         raise InputError(exc) from None
     if record.status != "pass":
         return INCOMPLETE
-    say(f"run folder: {record.payload['run']}", f"report: {record.payload['run']}/report.html")
+    _fetched(record)
     return record.payload["status"]
+
+
+def _fetched(record) -> None:
+    """Write the fetched run's report anew: it shows the launch too."""
+    from ..report import html
+
+    run = record.payload["run"]
+    say(f"run folder: {run}", f"report: {paths.shown(html.build(paths.resolve(run)))}")
 
 
 def _lines(line: str) -> None:
@@ -130,6 +140,8 @@ def _told(args, act) -> int:
     except (KeyboardInterrupt, SystemExit):
         say("what was started goes on without us; `capturebook launches`, `attach ID` and `stop ID` find it")
         raise
+    if "run" in record.payload and record.status == "pass":
+        _fetched(record)
     if args.json:
         emit(record.model_dump())
     return COMPLETE if record.status == "pass" else INCOMPLETE

@@ -4,7 +4,7 @@ from .. import doctor as machine
 from .. import params as parameters
 from .. import paths, provenance
 from ..chain import plan
-from .common import COMPLETE, InputError, emit, opened, say
+from .common import COMPLETE, InputError, can_be_file, emit, opened, say
 
 
 def verdict(args) -> int:
@@ -23,11 +23,16 @@ def verdict(args) -> int:
 
 
 def report(args) -> int:
-    """report.html and the notebooks' pages of a run folder."""
-    from ..report import html, rendered
+    """report.html and the notebooks' pages of a run folder; of a launch's or a comparison's the launches alone."""
+    from ..report import html, launch_page, rendered
 
-    run = opened(args.run)
+    can_be_file("run_dir", args.run)
+    path = paths.resolve(args.run)
     try:
+        if launch_page.holds_launches(path):
+            say(f"report: {paths.shown(launch_page.build(path))}")
+            return COMPLETE
+        run = opened(args.run)
         rendered.render_notebooks(run.path)
         say(f"report: {paths.shown(html.build(run.path))}")
     except ValueError as exc:

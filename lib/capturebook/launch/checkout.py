@@ -17,10 +17,13 @@ from . import launcher
 from .outcome import Outcome
 from .spec import LaunchFileError, validated
 from .stages import NotHeld
+from .store import into_run
 from .there import unpack
 
 DEADLINE = 4 * 3600.0
 """Seconds for a whole chain on the host."""
+
+FETCHED = "fetched before"
 
 
 def tracked() -> bytes:
@@ -79,7 +82,14 @@ def run_there(
                 "source": str(local / "run.yaml"),
             }
         )
-        return launcher.launch(spec, host, on_event, show, after=fetch, run=name, code=provenance.code_tree())
+        return noted(launcher.launch(spec, host, on_event, show, after=fetch, run=name, code=provenance.code_tree()))
+
+
+def noted(record: Record) -> Record:
+    """The record of a launch that ran the chain; a run that it fetched holds it too."""
+    if record.status == "pass" and record.reason != FETCHED:
+        into_run(record, record.payload["run"])
+    return record
 
 
 def fetch(following, outcome: Outcome) -> Outcome:
@@ -92,7 +102,7 @@ def fetch(following, outcome: Outcome) -> Outcome:
         untracked = "the host's lib, notebooks and params are not ours: files that git does not track stayed here"
         following.caveats.append(untracked)
     if place.exists():
-        return Outcome("pass", "fetched before", payload={**outcome.payload, **payload})
+        return Outcome("pass", FETCHED, payload={**outcome.payload, **payload})
     with following.stages.stage("fetch") as evidence:
         packed = following.host.fetch(f"{info['folder']}/work/run.tar.gz", end["bytes"])
         got = hashlib.sha256(packed).hexdigest()

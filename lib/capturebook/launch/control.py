@@ -30,7 +30,8 @@ def attach(name: str, on_event: Callable[[str], None] = print, show: Callable[[s
         outcome = following.run(show)
         return checkout.fetch(following, outcome) if "run" in entry.info else outcome
 
-    return connected(entry, follow, on_event, stop_on_failure=not was_ready)
+    record = connected(entry, follow, on_event, stop_on_failure=not was_ready)
+    return checkout.noted(record) if "run" in entry.info else record
 
 
 def stop(name: str, on_event: Callable[[str], None] = print, grace: float = GRACE) -> Record:

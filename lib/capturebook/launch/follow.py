@@ -114,8 +114,12 @@ class Following:
             except Refused as exc:
                 raise NotHeld(f"the launch's folder: {exc}", "C11", status="fail") from None
             except ChannelError as exc:
-                lost_at = lost_at or time.monotonic()
+                if lost_at is None:
+                    lost_at = time.monotonic()
+                    self.stages.say(f"connection lost, attaching again: {exc}")
                 self._reconnect(exc, time.monotonic() - lost_at)
+        if lost_at is not None:
+            self.stages.say(f"attached again after {time.monotonic() - lost_at:.0f} s")
         state = self.state
         if state.nonce != self.entry.info["nonce"]:
             raise NotHeld(f"the folder's nonce is {state.nonce!r}, not this launch's", "C8", status="fail")
@@ -134,7 +138,6 @@ class Following:
                 status="timeout",
                 todo=f"the program may still run: capturebook attach {self.entry.id}",
             ) from exc
-        self.stages.say(f"connection lost, attaching again: {exc}")
         time.sleep(min(5.0, 0.3 + gone / 2))
         self.host.channel.close()
         try:

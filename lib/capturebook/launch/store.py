@@ -3,12 +3,13 @@
 import json
 import re
 import secrets
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
 from .. import paths
-from ..chain.folder import stamp, write_json
-from ..records import Record, append, read
+from ..chain.folder import RunFolder, stamp, write_json
+from ..records import Record, append, probe_id, read
 
 SCHEMA = 1
 FOLDER = "outputs/launches"
@@ -91,6 +92,26 @@ class Entry:
 
     def records(self) -> list[Record]:
         return read(self.path / "records.jsonl")[0]
+
+
+def beside(record: Record, folder: Path, **facts) -> Record:
+    """The record of a launch as another folder may hold it: its log copied there, `facts` added to its payload."""
+    log, kept = Entry.open(record.run).log_path, ""
+    if log.exists():
+        kept = f"logs/launch-{record.run}.log"
+        (folder / "logs").mkdir(exist_ok=True)
+        shutil.copyfile(log, folder / kept)
+    return record.model_copy(update={"log": kept, "payload": {**record.payload, **facts}})
+
+
+def into_run(record: Record, run_dir: str | Path) -> None:
+    """Copy a launch's record and log into a run, under the run's nonce, so that the run's report shows the launch.
+
+    Raises RunFolderError when there is no such run.
+    """
+    run = RunFolder.open(run_dir)
+    probe = probe_id("launch", None, None, 0, name=record.run, where=record.started)
+    run.append(beside(record, run.path).model_copy(update={"run": run.name, "nonce": run.nonce, "probe": probe}))
 
 
 def entries() -> list[Entry]:

@@ -1,12 +1,45 @@
 """A launch as tables and figures: stages, timeline, what its log points to, the load, and a comparison of launches."""
 
+from ..attribution.scores import RivalScore
+from ..launch import classes
 from ..records import Record
 from . import draw, words
-from .block import Block, paragraph, table
+from .block import Block, details, link, paragraph, table
 
 _STATUS = {"held": "pass", "failed": "fail", "entered": "timeout", "not entered": "not_run"}
 SHOWN = 200
 """Characters of one piece of evidence; the record holds all of it."""
+
+
+def blocks(records: list[Record]) -> list[Block]:
+    """All launches of a run: a row each, and behind it stages, timeline and load. `records` are of kind launch."""
+    return [overview(records), *(details(_name(r), _behind(r)) for r in records)]
+
+
+def overview(records: list[Record]) -> Block:
+    """One row each: what was launched, how it came out and in which stage, its class, and what to do."""
+    rows = []
+    for r in records:
+        p = r.payload
+        klass = f"{p['class']}: {classes.title(p['class'])}" if p["class"] else ""
+        ended = r.reason or (f"after {p['seconds']:g} s" if p.get("seconds") else "")
+        rows.append([
+            _name(r), p["where"], words.badge(r.status, r.status.replace("_", " ")), p["failed_stage"], klass,
+            ended, p["todo"], link(r.log, "log") if r.log else None,
+        ])  # fmt: skip
+    return table(["Launch", "Where", "Came out", "Stage", "Class", "Seen", "What to do", "Log"], rows)
+
+
+def _name(record: Record) -> str:
+    """`NAME, arm mma, round 2: load`: one launch may leave several records."""
+    p = record.payload
+    arm = f", arm {p['arm']}, round {p['round']}" if "arm" in p else ""
+    did = "load" if "sweep" in p else "stop" if "stopped" in p else ""
+    return f"{p['name']}{arm}" + (f": {did}" if did else "")
+
+
+def _behind(record: Record) -> Block:
+    return load(record) if "sweep" in record.payload else outcome(record) + stages(record) + timeline(record)
 
 
 def stages(record: Record) -> Block:
@@ -30,7 +63,7 @@ def outcome(record: Record) -> Block:
     payload = record.payload
     rows = [["Status", words.badge(record.status, record.status.replace("_", " "))], ["Reason", record.reason or None]]
     if payload["class"]:
-        rows.append(["Class", payload["class"]])
+        rows.append(["Class", f"{payload['class']}: {classes.title(payload['class'])}"])
     if root := record.root:
         rows.append(["Root", f"{root.code} {root.name}" if root.code else f"{root.type}: {root.text[:SHOWN]}"])
     if points := payload.get("points_to"):
@@ -120,10 +153,12 @@ def _curves(rows: list[dict]):
 
 def comparison(compared) -> Block:
     """What each arm of a launch.servers.compare.Compared showed, and what each rival had said of it."""
-    if compared is None:
-        return paragraph("No comparison was asked.")
+    return paragraph("No comparison was asked.") if compared is None else scored(compared.scores())
+
+
+def scored(scores: list[RivalScore]) -> Block:
+    """Arms by rivals: what was found, what was predicted, and whether it held."""
     rows = [
-        [row.arm, row.label, row.found, score.id, row.predicted, row.mark]
-        for score in compared.scores() for row in score.rows
-    ]  # fmt: skip
+        [row.arm, row.label, row.found, score.id, row.predicted, row.mark] for score in scores for row in score.rows
+    ]
     return table(["Arm", "Changes", "Found", "Rival", "Predicted", "Mark"], rows)

@@ -75,8 +75,13 @@ class RunData:
 
     @property
     def probes(self) -> list[Record]:
-        """All but the notebooks' own records."""
-        return [r for r in self.records if r.kind != "notebook"]
+        """All but the notebooks' own records and launches."""
+        return [r for r in self.records if r.kind not in ("notebook", "launch")]
+
+    @property
+    def launches(self) -> list[Record]:
+        """What was started for this run here or over SSH (see capturebook.launch)."""
+        return [r for r in self.records if r.kind == "launch"]
 
     @property
     def skipped(self) -> list[Record]:

@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from ..measure.rows import build_rows_of, sweep_points
 from ..records import Record
-from . import figures, figures_build, figures_sweep, needs, rivals, tables, words
+from . import figures, figures_build, figures_sweep, launches, needs, rivals, tables, words
 from .block import Block, details, link, paragraph, table
 from .run_data import RunData
 
@@ -38,10 +38,11 @@ def sections(data: RunData) -> list[Section]:
         ("interpreted", "Kernels as interpreted", ran["interpret"], lambda: [tables.interpreted(ran["interpret"])]),
         ("compiled", "Compiled for the CPU", ran["trace"], lambda: [tables.graph_breaks(ran["trace"])]),
         ("sweep", "Throughput", ran["sweep"], lambda: [figures_sweep.sweep(sweep_points(records))]),
+        ("launches", "Launches", data.launches, lambda: launches.blocks(data.launches)),
         ("evidence", "Evidence", True, lambda: _evidence(data)),
         ("skipped", "What did not run, and why", True, lambda: [_skipped(data)]),
         ("notes", "Caveats and open points", True, lambda: [_list(notes)]),
-        ("timeline", "When it ran", True, lambda: [figures.timeline(records), _notebooks(data)]),
+        ("timeline", "When it ran", True, lambda: [_timeline(data), _notebooks(data)]),
         ("environment", "Environment", True, lambda: [tables.facts(_provenance(data))]),
         ("parameters", "Parameters", True, lambda: [tables.facts(data.info["parameters"], ("Parameter", "Value"))]),
     ]
@@ -79,6 +80,10 @@ def _evidence(data: RunData) -> list[Block]:
 
 def _skipped(data: RunData) -> Block:
     return tables.skipped(data.skipped, data.asked) if data.skipped else paragraph("Everything that was planned ran.")
+
+
+def _timeline(data: RunData) -> Block:
+    return figures.timeline([r for r in data.records if r.kind != "launch"])
 
 
 def _notebooks(data: RunData) -> Block:

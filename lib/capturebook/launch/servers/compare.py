@@ -13,6 +13,7 @@ from ...chain.folder import write_json
 from ...records import Record, append
 from ..control import stop
 from ..launcher import launch
+from ..store import beside
 from ..sweeping import sweep
 from .comparison import Comparison, ServerPrediction
 
@@ -157,8 +158,7 @@ def _ask(comparison: Comparison, one: Tried, on_event: Callable[[str], None]) ->
 
 
 def _keep(path: Path, record: Record, arm: str, number: int) -> None:
-    kept = record.model_copy(update={"payload": {**record.payload, "arm": arm, "round": number}})
-    append(path / "records.jsonl", kept)
+    append(path / "records.jsonl", beside(record, path, arm=arm, round=number))
 
 
 def _code_fits(predicted: ServerPrediction, record: Record) -> bool:

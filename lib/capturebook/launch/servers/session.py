@@ -4,16 +4,18 @@ import os
 import sys
 from pathlib import Path
 
-from ...records import Record
+from ...chain.folder import RunFolder
+from ...records import Record, read
 from ..control import stop
 from ..launcher import launch
 from ..spec import LaunchFile, LaunchFileError, load
+from ..store import into_run
 from ..sweeping import sweep
 from .compare import Compared, compare
 from .comparison import load_comparison
 
 PARAMETERS = {"launch_file": str, "host": str, "concurrency": list, "requests": int, "output_tokens": int,
-              "comparison": str}  # fmt: skip
+              "comparison": str, "run_dir": str}  # fmt: skip
 
 
 class ServerSession:
@@ -29,14 +31,14 @@ class ServerSession:
 
     def launch(self) -> Record:
         """Start it and follow it until it is ready or is not."""
-        self.launched = launch(self.spec, self.host)
+        self.launched = self._kept(launch(self.spec, self.host))
         return self.launched
 
     def sweep(self) -> Record | None:
         """Ask a server that is ready; None when it is not, or has no adapter."""
         if self.launched.status == "pass" and self.spec.adapter:
             sizes = (self.values["requests"], 32, self.values["output_tokens"])
-            self.swept = sweep(self.launched.run, tuple(self.values["concurrency"]), *sizes)
+            self.swept = self._kept(sweep(self.launched.run, tuple(self.values["concurrency"]), *sizes))
         return self.swept
 
     def stop(self) -> Record | None:
@@ -48,6 +50,8 @@ class ServerSession:
         """Run the comparison, if one is named, once the launch is stopped."""
         if self.values["comparison"]:
             self.compared = compare(load_comparison(self.values["comparison"]), self.host)
+            for record in read(self.compared.path / "records.jsonl")[0]:
+                self._kept(record)
         return self.compared
 
     def conclusion(self) -> str:
@@ -63,6 +67,12 @@ class ServerSession:
             said += f"; under load: {self.swept.reason}"
         return f"{said}."
 
+    def _kept(self, record: Record) -> Record:
+        """The record, copied into the run that `run_dir` names, whose report then shows it."""
+        if self.values["run_dir"]:
+            into_run(record, self.values["run_dir"])
+        return record
+
     def _beside(self, spec: LaunchFile) -> LaunchFile:
         if self.host:
             return spec
@@ -72,7 +82,7 @@ class ServerSession:
 
 def start(names: dict) -> ServerSession:
     """Validate the notebook's parameters (its globals()). Raises LaunchFileError, one line, naming the parameter,
-    what was given and what is allowed."""
+    what was given and what is allowed; RunFolderError for a `run_dir` that holds no run."""
     for name, kind in PARAMETERS.items():
         if not isinstance(names.get(name), kind) or isinstance(names[name], bool):
             raise LaunchFileError(f"{name}: given {names.get(name)!r}; allowed: {kind.__name__}")
@@ -81,4 +91,6 @@ def start(names: dict) -> ServerSession:
             raise LaunchFileError(f"concurrency, requests, output_tokens: given {many!r}; allowed: 1 to 1024")
     if not names["concurrency"]:
         raise LaunchFileError("concurrency: given []; allowed: one or more")
+    if names["run_dir"]:
+        RunFolder.open(names["run_dir"])
     return ServerSession({name: names[name] for name in PARAMETERS})

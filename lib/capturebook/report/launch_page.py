@@ -1,0 +1,59 @@
+"""report.html of a launch's or a comparison's folder: what was launched and how it came out. Loads nothing."""
+
+import json
+from pathlib import Path
+
+from .. import paths
+from ..attribution.scores import RivalScore, ScoreRow
+from ..records import Record, read
+from . import launches, words
+from .html import page
+
+
+def holds_launches(path: Path) -> bool:
+    """Whether a folder is a launch's or a comparison's: it holds one of their files, and no run."""
+    return any((path / name).is_file() for name in ("launch.json", "comparison.json"))
+
+
+def build(path: Path) -> Path:
+    """Write `report.html` into the folder and return its path. Raises ValueError, one line, for one without records."""
+    records, torn = read(path / "records.jsonl")
+    if not records:
+        raise ValueError(f"{paths.shown(path)} holds no record of a launch")
+    compared = path / "comparison.json"
+    made = json.loads(compared.read_text(encoding="utf-8")) if compared.is_file() else None
+    out = path / "report.html"
+    out.write_text(render(path.name, records, torn, made), encoding="utf-8")
+    return out
+
+
+def render(name: str, records: list[Record], torn: list[str], made: dict | None) -> str:
+    """The page's HTML. `made` is comparison.json, None for a single launch."""
+    title = made["comparison"]["title"] if made else f"Launch {records[0].payload['name']}"
+    return page(
+        "launches.html.j2",
+        title,
+        name=name,
+        when=records[0].started,
+        story=made["comparison"]["story"] if made else "",
+        opening=_opening(records, made),
+        scored=launches.scored(_scores(made)) if made else None,
+        launches=launches.blocks(records),
+        notes=torn,
+    )
+
+
+def _opening(records: list[Record], made: dict | None) -> list[str]:
+    if made is None:
+        last = records[-1]
+        return [f"{words.STATUSES[last.status][0]} {last.status.replace('_', ' ')}: {last.reason or 'as asked'}"]
+    tallies = [
+        f"{rival['id']}: {rival['held']} held, {rival['contradicted']} contradicted, {rival['not_tested']} not tested. "
+        f"{rival['statement']}"
+        for rival in made["rivals"]
+    ]
+    return [*(f"{arm}: {found['found']}" for arm, found in made["arms"].items()), *tallies]
+
+
+def _scores(made: dict) -> list[RivalScore]:
+    return [RivalScore(r["id"], r["statement"], [ScoreRow(**row) for row in r["rows"]]) for r in made["rivals"]]
