@@ -23,7 +23,7 @@ launch.launch(launch.load(sys.argv[1]), sys.argv[3] or None, seen)
 """
 
 
-BEFORE = ["launch", "connect", "folder", "deliver", "environment", "port"]
+BEFORE = ["launch", "connect", "folder", "deliver", "syntax", "environment", "port"]
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,18 @@ def test_a_removed_folder_is_an_error_and_no_value(bench):
     gone = launching.attach(record.run, bench.events.append)
     assert (gone.status, gone.payload["class"]) == ("not_run", "C11")
     moved.rename(folder)
+    launching.stop(record.run, bench.events.append)
+
+
+@here_only
+def test_a_poll_that_reads_nothing_is_an_error_at_once(bench):
+    bench.write("t.sh", "echo up; sleep 20\n")
+    record = bench.launch(script="t.sh", ready={"log": "^up"})
+    nonce = Path(launching.Entry.open(record.run).info["folder"], "nonce")
+    kept = nonce.read_text()
+    nonce.write_text("")
+    nothing = launching.attach(record.run, bench.events.append)
+    assert (nothing.status, nothing.payload["class"]) == ("not_run", "C11")
+    assert "read nothing" in nothing.reason and bench.running()
+    nonce.write_text(kept)
     launching.stop(record.run, bench.events.append)

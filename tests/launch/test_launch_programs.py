@@ -1,6 +1,6 @@
 """Programs that flood their log, leave zombies, ignore signals or print what is secret."""
 
-from launch_bench import here_only, log_of
+from launch_bench import here_only, log_of, stage
 
 from capturebook import launch as launching
 
@@ -64,3 +64,19 @@ def test_an_inherited_secret_is_redacted_at_the_source(bench, monkeypatch):
     assert log_of(bench, record) == ["RESULT [redacted]"]
     kept = [path for path in bench.root.rglob("*") if path.is_file() and b"inherited-one" in path.read_bytes()]
     assert kept == []
+
+
+def test_options_with_a_telling_name_and_those_who_attach_show_no_secret(bench):
+    bench.write("up.sh", "echo up $*; while :; do sleep 0.1; done\n")
+    args = ["--api-key", "option's one", "--hf-token=option-two", "$MY", "--max-tokens", "1234567"]
+    env = {"MY_TOKEN": "env-three"}
+    record = bench.launch(script="up.sh", args=[*args, env["MY_TOKEN"]], env=env, ready={"log": "^up"})
+    again = launching.attach(record.run, bench.events.append)
+    assert (record.status, again.status) == ("pass", "pass"), again.reason
+    shown = stage(again, "identity")["evidence"]["command"]
+    assert shown.count("[redacted]") == 3 and "--max-tokens 1234567" in shown
+    launching.stop(record.run, bench.events.append)
+    told = "".join(bench.events) + "".join(r.to_line() for r in launching.Entry.open(record.run).records())
+    kept = {path: path.read_bytes() for path in bench.root.rglob("*") if path.is_file()}
+    for secret in ("option's one", "option-two", "env-three"):
+        assert secret not in told and not [path for path, data in kept.items() if secret.encode() in data]

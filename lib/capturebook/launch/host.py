@@ -180,10 +180,10 @@ class Host:
         return f"{found['ActiveState']} ({found.get('SubState', '')})"
 
     def poll(self, folder: str, offset: int) -> State:
-        """The launch's state and the next part of its log. Raises ChannelError for an answer that lacks its parts."""
+        """The launch's state and the next part of its log. Refused (C11) when the answer lacks its parts."""
         head, mark, rest = self._ask("cb_poll", dir=folder, offset=offset).partition(b"\nlog ")
         if not mark:
-            raise ChannelError("the poll read nothing of the launch (C11)")
+            raise Refused("the poll read nothing of the launch")
         size, _, chunk = rest.partition(b"\n")
         state = State(log_size=None if size == b"none" else int(size), chunk=chunk)
         for line in head.decode("utf-8", "replace").splitlines():
@@ -201,7 +201,7 @@ class Host:
                 key, _, item = value.partition("=")
                 state.exit[key] = " ".join(item.split())
         if not state.boot or not state.nonce or not state.uptime:
-            raise ChannelError("the poll read nothing of the launch (C11)")
+            raise Refused("the poll read nothing of the launch")
         return state
 
     def signal(self, boot: str, process: tuple[int, int], name: str) -> None:

@@ -24,8 +24,10 @@ def prove(following, evidence: dict) -> None:
             raise NotHeld("no program process was recorded", "C5")
         line = following.host.command_line(state.program[0]) if "program" in state.alive else []
         if line and line[:2] != keeper:
-            evidence["command"] = following.redactor.text(shlex.join(line))
+            # Who attaches learns only here what is secret.
+            following.redactor.add_words(line)
             check_environment(following, state, evidence)
+            evidence["command"] = following.redactor.text(shlex.join(following.redactor.clean(line)))
             break
         if state.ended or state.abandoned:
             said = [text for text in following.log.last if text.startswith(f"{keeper[1]}: ")]

@@ -2,7 +2,6 @@
 
 import os
 import random
-import shlex
 import time
 from collections.abc import Callable
 
@@ -14,6 +13,7 @@ from .channel import Channel, ChannelError, text_of
 from .follow import Following
 from .host import Host, Refused
 from .outcome import Outcome, record_of
+from .readiness import owner_of
 from .redact import Redactor
 from .resolve import resolve
 from .spec import LaunchFile, LaunchFileError
@@ -50,6 +50,7 @@ def launch(
     secrets = spec.secrets()
     redactor = Redactor(spec.secret)
     redactor.add({**spec.env, **secrets})
+    redactor.add_words(spec.command or spec.args)
     entry = Entry.create(spec.name, host, redactor.clean({**spec.model_dump(), "env": redactor.env(spec.env)}), facts)
     starting = Starting(spec, entry, host, deliveries, modes, secrets, redactor, on_event)
     return starting.run(show, after)
@@ -174,8 +175,7 @@ class Starting:
         evidence["port"] = port
         held = [socket for socket in self.host.listening() if socket.port == port]
         if held:
-            pid = self.host.owners().get(held[0].inode)
-            who = f"process {pid}: {shlex.join(self.host.command_line(pid))[:200]}" if pid else "another user's process"
+            pid, who = owner_of(self.host, held[0], self.redactor)
             raise NotHeld(f"port {port} is held by {who}", "C9", port=port, owner=pid)
 
     def _start(self, evidence: dict) -> None:

@@ -78,7 +78,8 @@ def _owns_port(following, evidence: dict) -> bool:
             # It may have been closed since, and its owner's number with it.
             if not any(again.inode == socket.inode for again in host.listening()):
                 return False
-            raise NotHeld(f"port {port} is owned by {owner_of(host, socket)}, not by this launch", "C9")
+            who = owner_of(host, socket, following.redactor)[1]
+            raise NotHeld(f"port {port} is owned by {who}, not by this launch", "C9")
     owner = owned[sockets[0].inode]
     program = following.state.program[0]
     evidence.update(port=port, owner=owner, owner_is="the program" if owner == program else "a descendant")
@@ -88,10 +89,14 @@ def _owns_port(following, evidence: dict) -> bool:
     return True
 
 
-def owner_of(host, socket) -> str:
-    """Who owns a socket, in words."""
+def owner_of(host, socket, redactor) -> tuple[int | None, str]:
+    """The process that owns a socket, None when we may not know, and the same in words."""
     pid = host.owners().get(socket.inode)
-    return f"process {pid}: {shlex.join(host.command_line(pid))[:200]}" if pid else "another user's process"
+    if pid is None:
+        return None, "another user's process"
+    line = host.command_line(pid)
+    redactor.add_words(line)
+    return pid, f"process {pid}: {redactor.text(shlex.join(redactor.clean(line)))[:200]}"
 
 
 def _still_there(following, evidence: dict) -> None:

@@ -1,12 +1,15 @@
 """Secrets, and their removal from all that is shown, recorded or kept."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from .. import paths
 
 SECRET_NAME = re.compile(r"TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
+SECRET_OPTION = {"token", "key", "apikey", "secret", "password"}
+"""Whole words of an option's name (--api-key, --hf-token): not --max-tokens, nor --tokenizer."""
+
 SHOWN = "[redacted]"
 SHORTEST = 6
 """Characters. A shorter value (MAX_TOKENS=512) is hidden in the environment only: elsewhere it would hide numbers."""
@@ -25,12 +28,19 @@ class Redactor:
 
     def add(self, env: Mapping[str, str]) -> None:
         """Hide these variables' values from now on, line by line where a value has several lines."""
-        found = set(self.values)
-        for name, value in env.items():
-            if self.is_secret(name):
-                found.update(line for line in (value, *value.split("\n")) if len(line) >= SHORTEST)
+        self._hide([value for name, value in env.items() if self.is_secret(name)])
+
+    def add_words(self, command: Sequence[str]) -> None:
+        """Hide the values of options that have a telling name, as --api-key VALUE or --api-key=VALUE."""
+        for word, following in zip(command, [*command[1:], ""]):
+            name, equals, value = word.partition("=")
+            if name.startswith("-") and SECRET_OPTION & set(re.split(r"[-_]+", name.lower())):
+                self._hide([value if equals else following])
+
+    def _hide(self, values: list[str]) -> None:
+        lines = {line for value in values for line in (value, *value.split("\n")) if len(line) >= SHORTEST}
         # Longest first: a secret that contains another must not leave its rest behind.
-        self.values = sorted(found, key=lambda value: (-len(value), value))
+        self.values = sorted({*self.values, *lines}, key=lambda value: (-len(value), value))
 
     def text(self, text: str) -> str:
         for value in self.values:

@@ -7,7 +7,7 @@ from .. import paths
 from ..attribution.scores import RivalScore, ScoreRow
 from ..records import Record, read
 from . import launches, words
-from .html import page
+from .html import _when, page
 
 
 def holds_launches(path: Path) -> bool:
@@ -34,7 +34,7 @@ def render(name: str, records: list[Record], torn: list[str], made: dict | None)
         "launches.html.j2",
         title,
         name=name,
-        when=records[0].started,
+        when=_when(records[0].started),
         story=made["comparison"]["story"] if made else "",
         opening=_opening(records, made),
         scored=launches.scored(_scores(made)) if made else None,
@@ -48,11 +48,11 @@ def _opening(records: list[Record], made: dict | None) -> list[str]:
         last = records[-1]
         return [f"{words.STATUSES[last.status][0]} {last.status.replace('_', ' ')}: {last.reason or 'as asked'}"]
     tallies = [
-        f"{rival['id']}: {rival['held']} held, {rival['contradicted']} contradicted, {rival['not_tested']} not tested. "
-        f"{rival['statement']}"
+        f"Rival {rival['id']} ({rival['statement']}): {rival['held']} predictions held, {rival['contradicted']} "
+        f"contradicted, {rival['not_tested']} not tested"
         for rival in made["rivals"]
     ]
-    return [*(f"{arm}: {found['found']}" for arm, found in made["arms"].items()), *tallies]
+    return [*(f"Arm {arm}: {found['found']}" for arm, found in made["arms"].items()), *tallies]
 
 
 def _scores(made: dict) -> list[RivalScore]:

@@ -31,11 +31,11 @@ def overview(records: list[Record]) -> Block:
 
 
 def _name(record: Record) -> str:
-    """`NAME, arm mma, round 2: load`: one launch may leave several records."""
+    """`NAME, round 2: load`: one launch may leave several records."""
     p = record.payload
-    arm = f", arm {p['arm']}, round {p['round']}" if "arm" in p else ""
-    did = "load" if "sweep" in p else "stop" if "stopped" in p else ""
-    return f"{p['name']}{arm}" + (f": {did}" if did else "")
+    turn = f", round {p['round']}" if "round" in p else ""
+    did = ": load" if "sweep" in p else ": stop" if "stopped" in p else ""
+    return f"{p['name']}{turn}{did}"
 
 
 def _behind(record: Record) -> Block:
@@ -86,7 +86,10 @@ def timeline(record: Record) -> Block:
     ]
     data = table(["Phase", "At (s)", "Lasted (s)", "Its line in the log"], rows)
     alt = "Phases over time: " + ", ".join(f"{row[0]} at {row[1]} s" for row in rows) + f"; seen until {until:.2f} s."
-    last = "ready" if record.status == "pass" else f"not ready ({record.status.replace('_', ' ')})"
+    ready = any(stage["name"] == "ready" and stage["state"] != "not entered" for stage in record.payload["stages"])
+    last = "ready" if ready else "ended"
+    if record.status != "pass":
+        last = f"{'not ready' if ready else 'ended'} ({record.status.replace('_', ' ')})"
     caption = f"Phases as its own log names them; after {until:.2f} s: {last}."
     return draw.figure(_bars(phases, ends, record.status), alt, caption, data)
 

@@ -168,8 +168,9 @@ def _code_fits(predicted: ServerPrediction, record: Record) -> bool:
 def _label(arm) -> str:
     factors = arm.factors
     words = [f"{name}={value}" for name, value in factors.get("env", {}).items()]
-    words += [f"+{word}" for word in factors.get("add", [])] + [f"-{word}" for word in factors.get("drop", [])]
-    return " ".join(words) or "as in the launch file"
+    words += [f"with {word}" for word in factors.get("add", [])]
+    words += [f"without {word}" for word in factors.get("drop", [])]
+    return ", ".join(words) or "as in the launch file"
 
 
 def lines(compared: Compared) -> list[str]:
