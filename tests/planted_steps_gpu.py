@@ -76,3 +76,28 @@ def launches_on_the_default_stream() -> Step:
         return buffer + 1
 
     return Step(fn=fn, make_inputs=draw, reference=lambda x: x.double() * 2 + 1, tolerance=1e-6)
+
+
+def fills_the_device():
+    """More memory than any device has, asked for inside the capture alone."""
+
+    def fn(x):
+        size = 1 << 44 if torch.cuda.is_current_stream_capturing() else 4
+        return x + torch.empty(size, dtype=torch.uint8, device="cuda")[:1].float() * 0
+
+    return Step(fn=fn, make_inputs=draw, reference=lambda x: x)
+
+
+def empties_the_cache():
+    def fn(x):
+        torch.cuda.empty_cache()
+        return x * 2
+
+    return Step(fn=fn, make_inputs=draw, reference=lambda x: x * 2)
+
+
+def stays_on_the_host():
+    """Its author forgot to move anything to the GPU."""
+    return Step(
+        fn=lambda x: x * 2, make_inputs=lambda seed: (torch.full((4,), float(seed)),), reference=lambda x: x * 2
+    )

@@ -224,6 +224,20 @@ def test_one_counter_runs_over_calls_and_the_capture_and_can_be_frozen_before_it
     assert numbers(2) == [2, 2, 2, 3]
 
 
+def test_a_step_that_forgot_the_gpu_is_known_by_where_its_tensors_are():
+    def on_host(**fields):
+        step = plain(**fields)
+        calls = Calls(step, Arm(), 0, torch.device("cpu"), [])
+        calls.capture(step.fn)
+        return calls.all_on_host()
+
+    elsewhere = torch.ones(1, device="meta")
+    assert on_host()
+    assert not on_host(state=lambda: {"k": elsewhere})
+    assert not on_host(fn=lambda x: elsewhere)
+    assert not on_host(fn=lambda x: None), "what has no output may work on memory that nobody sees"
+
+
 class _Ctx:
     """The part of a probe's context that a handle uses."""
 

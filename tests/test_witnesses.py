@@ -1,15 +1,18 @@
 """Witnesses are taken off again, and off they are the originals."""
 
 import threading
+import warnings
 
 import pytest
 import torch
 import torch._dynamo.trace_rules as trace_rules
 import torch._inductor.runtime.triton_heuristics as heuristics
 from torch._dynamo import convert_frame
+from torch._dynamo.utils import counters
 from triton import knobs
 from triton.runtime.autotuner import Autotuner
 
+from capturebook.probes.capture import Captures
 from capturebook.probes.graph import is_chain
 from capturebook.probes.witnesses import Witnesses, watch
 
@@ -32,7 +35,14 @@ def _watched_places():
         "jit": knobs.runtime.jit_post_compile_hook,
         "load": list(knobs.runtime.kernel_load_start_hook.calls),
         "excepthook": threading.excepthook,
+        "showwarning": warnings.showwarning,
+        "warning filters": list(warnings.filters),
+        **{name: getattr(torch._C, name) for name in BUILT_WITH_CUDA if hasattr(torch._C, name)},
+        **({"sync mode": torch._C._cuda_get_sync_debug_mode()} if hasattr(torch._C, BUILT_WITH_CUDA[0]) else {}),
     }
+
+
+BUILT_WITH_CUDA = ("_cuda_emptyCache", "_cuda_cudaCachingAllocator_raw_alloc", "_cuda_synchronize")
 
 
 def test_everything_is_restored_also_after_an_error():
@@ -97,6 +107,92 @@ def test_a_call_of_another_thread_is_named_while_a_capture_is_open():
         torch._C._accelerator_synchronizeDevice = original
     (event,) = witnesses.events
     assert (event.kind, event.capturing, event.data["thread"]) == ("thread_call", True, "metrics")
+
+
+SYNCHRONISES = "called a synchronizing CUDA operation (function warn_or_error_on_sync)"
+"""What torch's debug mode says of `.item()` and the like; here it is said in its place."""
+
+
+def reads_a_value():
+    warnings.warn(SYNCHRONISES, UserWarning, stacklevel=1)
+
+
+def copies():
+    warnings.warn(SYNCHRONISES, UserWarning, stacklevel=1)
+
+
+def test_what_waits_without_a_function_of_its_own_is_noted_by_line_and_not_shown():
+    witnesses = Witnesses(None, (__file__,))
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("error")
+        with watch(witnesses):
+            for call in (reads_a_value, copies, reads_a_value):
+                call()
+            witnesses.capturing_thread = threading.get_ident()
+            reads_a_value()
+            reads_a_value()
+            other = threading.Thread(target=copies, name="loader")
+            other.start()
+            other.join()
+            witnesses.capturing_thread = None
+            verifier = threading.Thread(target=copies, name="capturebook-verify_0")
+            verifier.start()
+            verifier.join()
+    seen = [(e.kind, e.capturing, e.frame.function) for e in witnesses.events]
+    outside = [("sync", False, "reads_a_value"), ("sync", False, "copies")]
+    assert seen == [*outside, *[("sync", True, "reads_a_value")] * 2, ("thread_call", True, "copies")]
+    assert witnesses.events[-1].data["thread"] == "loader"
+    assert shown == []
+
+
+def test_warnings_of_others_are_shown_as_before_and_in_a_capture_they_are_caveats():
+    witnesses, caveats = Witnesses(None, (__file__,)), []
+    captures = Captures(None, caveats, witnesses, None)
+    with pytest.warns(UserWarning, match="of the subject") as shown, watch(witnesses):
+        witnesses.capturing_thread = threading.get_ident()
+        with captures._warnings():
+            copies()
+            warnings.warn("one of the subject's own", UserWarning, stacklevel=1)
+        witnesses.capturing_thread = None
+    assert len(shown) == 1
+    assert [(e.kind, e.what) for e in witnesses.events][1:] == [("warning", "one of the subject's own")]
+    assert witnesses.events[0].kind == "sync"
+    assert caveats == ["warned while capturing: one of the subject's own"]
+
+
+def waits_in_several_ways(x):
+    y = x * 2
+    if x.sum().item() > 0:
+        torch.cuda.empty_cache()
+    warnings.warn("for once", UserWarning, stacklevel=1)
+    return y + torch.tensor(x.tolist()).sum()
+
+
+def test_dynamo_sees_nothing_of_the_witnesses():
+    """Same graphs, same breaks, with and without them, of a step that reads values, copies and calls the allocator."""
+
+    def traced():
+        torch._dynamo.reset()
+        counters.clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.compile(waits_in_several_ways, backend="eager")(torch.ones(3))
+        return dict(counters["graph_break"]), dict(counters["stats"])
+
+    before, witnesses = traced(), Witnesses(None, (__file__,))
+    with watch(witnesses):
+        assert traced() == before
+    assert before[1]["unique_graphs"] >= 2
+    assert witnesses.counts["dynamo"] >= 2, "torch._dynamo.reset() takes callbacks away: this one comes back"
+
+
+def test_memory_that_runs_out_in_a_capture_is_counted(monkeypatch):
+    counts = iter(({"allocations failed": 1, "allocations tried again": 4}, {"allocations failed": 2}))
+    monkeypatch.setattr("capturebook.probes.memory.shortages", lambda: next(counts))
+    witnesses = Witnesses(None, ())
+    with pytest.raises(ValueError, match="planted"), Captures(None, [], witnesses, None)._watched():
+        raise ValueError("planted")
+    assert [(e.kind, e.capturing, e.what) for e in witnesses.events] == [("oom", True, "1 allocations failed")]
 
 
 def test_events_are_bounded_by_kind_and_counts_are_not():

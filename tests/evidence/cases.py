@@ -2,7 +2,7 @@
 
 from capturebook.records import Arm, Check, Event
 
-from .records import early, fail, info, record, run_of, wrong
+from .records import SUBJECT_FRAME, early, fail, info, record, run_of, wrong
 
 WARM = Arm()
 COLD = Arm(warmup="kernel_cold")
@@ -43,6 +43,7 @@ def trivial(*broken: str) -> list:
     return made
 
 
+WAITS = Event(kind="sync", capturing=False, what="a copy of pageable memory", frame=SUBJECT_FRAME)
 WRITES = {"mine.op.default": "test_schema: Argument x is not defined as mutable but was mutated"}
 UNDECLARED = [
     Check(call="warm-up 1", output="out", error=0.0, tolerance=1e-3, ok=True),
@@ -98,6 +99,12 @@ DECIDED = {
     "pageable copy": (
         info(WARM),
         run_of(fail(WARM, None, COPY)),
+        "kernel",
+        "K2",
+    ),
+    "a line that waits, refused in words that nobody knows": (
+        info(WARM),
+        run_of(fail(WARM, None, "not while capturing", events=[WAITS], counts={"sync": 1})),
         "kernel",
         "K2",
     ),

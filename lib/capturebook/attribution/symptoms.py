@@ -97,11 +97,27 @@ def copy_error(record: Record) -> bool:
     return ev.failed_in_capture(record) and bool(_COPY.search(root_text(record)))
 
 
+def waits_there(record: Record) -> bool:
+    """The subject's line that failed in the capture is one that waits for the device, or calls its allocator.
+
+    Seen in this capture, or outside of one: torch may refuse the call, in words of its own, before it would wait.
+    """
+    root = ev.root_of(record)
+    last = ev.last_subject_frame(root) if root else -1
+    if last < 0 or library_status(record):
+        return False
+    line = (root.frames[last].file, root.frames[last].line)
+    waits = (e.frame for e in record.events if e.kind in ("sync", "allocator") and e.frame)
+    return line in {(frame.file, frame.line) for frame in waits}
+
+
 def refused(record: Record) -> bool:
-    """900, or torch's refusal to copy or to draw random numbers while capturing."""
+    """900, or torch's refusal to copy, to wait or to draw random numbers while capturing."""
     if not ev.failed_in_capture(record):
         return False
-    return root_code(record) == 900 or copy_error(record) or bool(_GENERATOR.search(root_text(record)))
+    without_code = root_code(record) is None and waits_there(record)
+    known = copy_error(record) or bool(_GENERATOR.search(root_text(record)))
+    return root_code(record) == 900 or without_code or known
 
 
 def in_compiled_code(record: Record) -> bool:
@@ -118,7 +134,8 @@ def subjects_frame(record: Record) -> bool:
 def out_of_memory(record: Record) -> bool:
     """The allocator gave up, or CUDA did (2): whose memory it is that fills the device, nothing here tells."""
     root = ev.root_of(record)
-    return record.status == "fail" and root is not None and (root.type == "OutOfMemoryError" or root.code == 2)
+    failed = record.status == "fail" and root is not None
+    return failed and (root.type == "OutOfMemoryError" or root.code == 2)
 
 
 def python_error(record: Record) -> bool:

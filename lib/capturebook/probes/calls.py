@@ -109,6 +109,12 @@ class Calls:
         """After the capture has ended: what the host's part of the captured call did to the state's shapes."""
         self.state.note_captured(self._shapes)
 
+    def all_on_host(self) -> bool:
+        """Whether all that goes into the captured call, comes out of it or outlives it is pageable host memory."""
+        outputs = list(outputs_by_name(self._captured_output).values())
+        every = inputs.tensors(self.inputs) + outputs + list(self.state.live().values())
+        return bool(outputs) and all(t.device.type == "cpu" and not inputs.pinned(t) for t in every)
+
     def call(self, fn, stream=None):
         """One call on the live inputs."""
         with self.on_stream(stream), self.around():

@@ -38,7 +38,7 @@ class Captures:
             function(graph)
         before()
         memory_before = memory.settled()
-        with self._warnings() if watched else contextlib.nullcontext():
+        with self._watched() if watched else contextlib.nullcontext():
             with self._seen_by_threads(), torch.cuda.graph(graph, **how):
                 yield graph
                 if self._threads.names():
@@ -74,16 +74,34 @@ class Captures:
             self._witnesses.capturing_thread = None
 
     @contextlib.contextmanager
+    def _watched(self):
+        """What is read around a capture: warnings, and how often the allocator found no memory or had to try again."""
+        before = memory.shortages()
+        try:
+            with self._warnings():
+                yield
+        finally:
+            for what, count in memory.shortages().items():
+                if more := count - before.get(what, 0):
+                    self._witnesses.note("oom", f"{more} {what}", capturing=True)
+
+    @contextlib.contextmanager
     def _warnings(self):
         """Each warning given while the capture is open or ends: an event and a caveat. They are shown as well."""
         caught = []
+
+        def catch(message, category, filename, lineno, file=None, line=None):
+            if not self._witnesses.takes_warning(message, filename):
+                caught.append((message, category, filename, lineno))
+
         try:
-            with warnings.catch_warnings(record=True) as caught:
+            with warnings.catch_warnings():
                 warnings.simplefilter("always")
+                warnings.showwarning = catch
                 yield
         finally:
             for warning in caught:
-                warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
-            for text in dict.fromkeys(str(w.message).partition("\n")[0][:300] for w in caught):
+                warnings.showwarning(*warning)
+            for text in dict.fromkeys(str(message).partition("\n")[0][:300] for message, *_ in caught):
                 self._witnesses.note("warning", text, capturing=True)
                 self._caveats.append(f"warned while capturing: {text}")

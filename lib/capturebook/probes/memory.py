@@ -14,6 +14,17 @@ def read() -> dict[str, int]:
     return now
 
 
+def shortages() -> dict[str, int]:
+    """How often the caching allocator gave up so far, and how often it tried again; nothing of a pluggable one."""
+    import torch
+
+    if torch.cuda.get_allocator_backend() == "pluggable":
+        return {}
+    stats = torch.cuda.memory_stats_as_nested_dict()
+    counted = {"allocations failed": "num_ooms", "allocations tried again": "num_alloc_retries"}
+    return {what: stats[name] for what, name in counted.items() if name in stats}
+
+
 def settled() -> dict[str, int]:
     """The same with nothing pending and no free blocks cached, as torch.cuda.graph makes it before it begins."""
     import torch

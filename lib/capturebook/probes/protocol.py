@@ -4,6 +4,7 @@ The default, for each call and replay: restore the state, advance(i), snapshot, 
 computed from that snapshot. Capture success proves nothing: three replays with other inputs are compared.
 """
 
+from ..subjects.loader import SubjectError
 from . import diagnose, timed
 from .compiled import compiled, warm_stack
 from .exceptions import code_in
@@ -63,6 +64,10 @@ class Protocol:
                 self._rehearse()
             raise
         calls.took_capture()
+        if calls.all_on_host():
+            raise SubjectError(
+                "step: nothing of it is on the GPU: its inputs, outputs and state are ordinary host memory"
+            )
         if "frozen_advance_passes" in self._ctx.fields.get("payload", {}):
             self._ctx.fields["payload"]["frozen_advance_passes"] = True
         self._ctx.stage("replay")

@@ -1,4 +1,10 @@
-"""Witnesses of torch's CUDA interface: waits and work outside a capture, host synchronisation, captures in captures."""
+"""Witnesses of torch's CUDA interface: waits and work outside a capture, host synchronisation, captures in captures.
+
+What cannot be had: an allocation that CUDA refuses (900: on a stream outside the capture, or without the caching
+allocator). It is raised inside the allocator before that counts or records anything, so neither its counters nor its
+history hold it, and wrapping what allocates would change what Dynamo sees. The stream is seen (launch), the setting is
+read back, memory that ran out is counted (capture.py).
+"""
 
 import sys
 import threading
@@ -84,20 +90,20 @@ def _set(stream) -> None:
 
 
 def syncs(w: Witnesses, stack) -> None:
-    """Host synchronisation and queries while capturing, by name, of other threads too (thread_call).
+    """Host synchronisation, queries and calls to the allocator while capturing, by name, of other threads too
+    (thread_call). `.item()`, copies and the like are watch_sync's.
 
-    `.item()` and copies are seen by their error, not here: Dynamo would see a wrapper of a tensor's methods.
     torch.cuda.graph synchronises before it begins, so a capture inside the capture is seen here, before it can fail.
     """
     import torch
 
     entering = torch.cuda.graph.__enter__.__code__
 
-    def make(what):
+    def make(what, kind="sync"):
         def outer(original):
             def synchronize(*args, **kwargs):
                 if is_capturing():
-                    w.note("sync", what, frame=True)
+                    w.note(kind, what, frame=True)
                     if _on_stack(entering):
                         w.note("capture_begin", "torch.cuda.graph inside the capture", frame=True)
                 elif w.capturing_thread not in (None, threading.get_ident()):
@@ -110,12 +116,14 @@ def syncs(w: Witnesses, stack) -> None:
         return outer
 
     # Below torch.cuda.synchronize: that one Dynamo knows by identity, so a wrapper of it would be traced.
-    for name, what in (
-        ("_cuda_synchronize", "torch.cuda.synchronize"),
-        ("_accelerator_synchronizeDevice", "torch.accelerator.synchronize"),
+    for name, what, kind in (
+        ("_cuda_synchronize", "torch.cuda.synchronize", "sync"),
+        ("_accelerator_synchronizeDevice", "torch.accelerator.synchronize", "sync"),
+        ("_cuda_emptyCache", "torch.cuda.empty_cache", "allocator"),
+        ("_cuda_cudaCachingAllocator_raw_alloc", "torch.cuda.caching_allocator_alloc", "allocator"),
     ):
         if hasattr(torch._C, name):
-            replace(stack, torch._C, name, make(what))
+            replace(stack, torch._C, name, make(what, kind))
     for owner in (torch.cuda.Stream, torch.cuda.Event):
         for name in ("synchronize", "query"):
             replace(stack, owner, name, make(f"{owner.__name__}.{name}"))

@@ -26,17 +26,20 @@ class Witnesses:
         self.counts: dict[str, int] = {}
         self.capturing_thread: int | None = None
         """Identity of the thread that has a capture open, while it has one."""
+        self.takes_warning = lambda message, filename: False
+        """Whether a warning that was given is a witness's, and noted: watch_sync's, while it is installed."""
         self._run, self._folders = run, folders
 
-    def note(self, kind: str, what: str, *, frame: bool = False, capturing: bool | None = None, **data) -> None:
+    def note(self, kind: str, what: str, *, frame: bool | Frame = False, capturing: bool | None = None, **data) -> None:
+        """Count one; `frame`: True for the subject's frame on the stack now, or a frame found before."""
         capturing = is_capturing() if capturing is None else capturing
         key = f"{kind}@capture" if capturing else kind
         self.counts[key] = self.counts.get(key, 0) + 1
         if self.counts[key] <= _MOST_OF_A_KIND:
-            where = self._subject_frame() if frame else None
+            where = self.subject_frame() if frame is True else frame or None
             self.events.append(Event(kind=kind, capturing=capturing, what=what, frame=where, data=data))
 
-    def _subject_frame(self) -> Frame | None:
+    def subject_frame(self) -> Frame | None:
         """The innermost frame of the subject on the stack now, else the innermost outside this package."""
         frame, other = sys._getframe(2), None
         while frame is not None:
@@ -64,10 +67,11 @@ def is_capturing() -> bool:
 def watch(witnesses: Witnesses):
     """Install every witness for the duration of the block."""
     from .watch_cuda import captures, streams, syncs
+    from .watch_sync import implicit_syncs
 
     ours = (_triton_jit, _triton_autotune, _inductor_autotune, _dynamo, _recompile, _threads)
     with contextlib.ExitStack() as stack:
-        for install in (*ours, streams, syncs, captures):
+        for install in (*ours, streams, syncs, captures, implicit_syncs):
             install(witnesses, stack)
         yield witnesses
 
@@ -140,8 +144,17 @@ def _dynamo(w: Witnesses, stack) -> None:
         trigger = getattr(args.callback_trigger, "name", str(args.callback_trigger))
         w.note("dynamo" if trigger == "DYNAMO" else trigger.lower(), f"compile {args.compile_id}", frame=True)
 
+    def make(original):
+        def clear():
+            original()
+            callback_handler.register_start_callback(start)
+
+        return clear
+
     callback_handler.register_start_callback(start)
     stack.callback(callback_handler.remove_start_callback, start)
+    # A step may call torch._dynamo.reset(), which takes every callback away.
+    replace(stack, callback_handler, "clear", make)
 
 
 def _recompile(w: Witnesses, stack) -> None:

@@ -46,7 +46,8 @@ class Event(_Strict):
 
     kind: jit, module_load, autotune (a raw Triton tuning), inductor_autotune, dynamo (a frame is compiled),
     recompile (with the guard that failed), wait (on work outside the capture), launch (a stream outside it was
-    current), sync, capture_begin (inside a capture), thread_call (another thread's), thread_error, warning.
+    current), sync (outside a capture: each line of the subject's that waits, once), allocator (a call to it), oom,
+    capture_begin (inside a capture), thread_call (another thread's), thread_error, warning.
     """
 
     kind: str
