@@ -4,17 +4,19 @@ from dataclasses import replace
 
 import torch
 
+from capturebook.kernels.indexer.formats import quantise
 from capturebook.kernels.indexer.inputs import Inputs, make_inputs
 
 WIDTH = 4
 """Pages of the widest request in the edge cases."""
 
 
-def with_lengths(lengths: list[int], width: int, spread: float = 1.0) -> Inputs:
+def with_lengths(lengths: list[int], width: int) -> Inputs:
     """Requests of these lengths, in tables of `width` pages: NaN in every key that none of them has."""
     base = make_inputs(3, batch=len(lengths), context=256 * width, max_context=256 * width)
-    table = torch.randperm(len(lengths) * width).view(len(lengths), width) + 1
-    keys = torch.randn_like(base.keys) * spread
+    draw = torch.Generator().manual_seed(5)
+    table = torch.randperm(len(lengths) * width, generator=draw).view(len(lengths), width) + 1
+    keys = torch.randn(base.keys.shape, generator=draw, dtype=torch.bfloat16)
     unused = torch.ones(keys.shape[:2], dtype=torch.bool)
     for row, length in enumerate(lengths):
         used = torch.arange(width * 64).view(width, 64) < length
@@ -49,6 +51,8 @@ def cases(topk: int) -> dict[str, Inputs]:
         "the edge among zeros": replace(positive, keys=few),
         "all negative": replace(base, weights=-base.weights.abs()),
         "wide range": replace(base, keys=wide),
+        "fp8": make_inputs(2, batch=3, context=4 * 64 * width, max_context=8 * 64 * width, key_format="fp8"),
+        "fp8 edges": replace(edges(topk), keys=quantise(edges(topk).keys)),
     }
 
 

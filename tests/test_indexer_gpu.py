@@ -7,8 +7,9 @@ import torch
 
 from capturebook.kernels.indexer import error, scores_reference, select, select_twin
 from capturebook.kernels.indexer import pinned as pinned_module
+from capturebook.kernels.indexer.formats import PAGE
 from capturebook.kernels.indexer.inputs import make_inputs
-from capturebook.kernels.indexer.launch import PAGE, run_scores, run_selection
+from capturebook.kernels.indexer.launch import run_scores, run_selection
 from capturebook.kernels.indexer.pinned import TUNERS
 from capturebook.kernels.indexer.reference import TOLERANCE
 from capturebook.kernels.sparse_mla import pinned as pins
@@ -70,7 +71,7 @@ def test_over_topk(topk):
         check(inputs, select(*inputs.args(), topk=topk, kernel=kernel), kernel)
 
 
-@pytest.mark.parametrize("name", ["edges", "random", "the edge among zeros"])
+@pytest.mark.parametrize("name", ["edges", "random", "the edge among zeros", "fp8 edges"])
 def test_every_configuration(name):
     """Each by itself: the autotuner would only ever show its favourite."""
     inputs = moved(cases(512)[name], "cuda")
@@ -82,12 +83,22 @@ def test_every_configuration(name):
             for row, expected in enumerate(want):
                 if len(expected):
                     off = (scores[row, : len(expected)] - expected).abs().max() / expected.abs().max().clamp(min=1e-30)
-                    assert off <= 1e-6, f"{kernel} {config}"
+                    assert off <= 2e-6, f"{kernel} {config}"
                 beyond = scores[row, len(expected) :]
                 assert ((beyond == -torch.inf) if kernel == "stock" else beyond.isnan()).all(), f"{kernel} {config}"
     for config in selection_tuner.configs:
         slots = run_selection(selection_tuner.fn, scores, inputs.page_table, inputs.lengths, 512, **config.all_kwargs())
         check(inputs, slots, str(config))
+
+
+def test_fp8_conversion_without_the_hardware_is_the_same():
+    """What sm_80 runs, next to what this GPU does."""
+    inputs = moved(cases(512)["fp8"], "cuda")
+    tuner = TUNERS["bounded"]["bounded_scores_kernel"]
+    config = tuner.configs[0].all_kwargs()
+    by_bits, own = (run_scores("bounded", tuner.fn, inputs.args(), **config, **how) for how in ({"E4M3": False}, {}))
+    for row, length in enumerate(inputs.lengths.tolist()):
+        assert torch.allclose(by_bits[row, :length], own[row, :length], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("length", [100_000, 262_144])

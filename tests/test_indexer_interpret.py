@@ -12,7 +12,7 @@ from indexer_cases import cases
 from test_kernels_interpret import pytestmark  # noqa: F401  where the interpreter cannot loop
 
 BOUNDED = [f"bounded/{case}" for case in cases(48)]
-STOCK = ["stock/random", "stock/edges"]
+STOCK = ["stock/random", "stock/edges", "stock/fp8"]
 
 
 @pytest.fixture(scope="module")

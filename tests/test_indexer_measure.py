@@ -29,9 +29,9 @@ def calls(step, function, number: int = 4) -> list[bool]:
     return [check(variant, step, step.make_inputs(seed), str(seed))[0].ok for seed in range(number)]
 
 
-@pytest.mark.parametrize("kernel", ["stock", "bounded"])
-def test_step_and_twin_are_right_while_lengths_grow(kernel):
-    step = indexer.build(kernel=kernel, **SMALL)
+@pytest.mark.parametrize("kernel, key_format", [("stock", "bf16"), ("bounded", "bf16"), ("bounded", "fp8")])
+def test_step_and_twin_are_right_while_lengths_grow(kernel, key_format):
+    step = indexer.build(kernel=kernel, key_format=key_format, **SMALL)
     assert calls(step, step.fn) == [True] * 4
     assert calls(step.twin, step.twin.fn) == [True] * 4
 
@@ -114,9 +114,12 @@ def test_a_step_of_ones_own_that_takes_a_maximum_is_swept_over_it():
 def test_input_sets_are_cold_if_they_fit():
     l2 = 60_000_000
     # 64 rows of 2048 keys of 256 B are 33.5 MB, of which 7/8 count at least: 7 of them make 180 MB
-    assert indexer_sweep.fit(64, 8192, 131072, l2, 0, 140 << 30) == (7, "")
-    assert indexer_sweep.fit(64, 131072, 1 << 20, l2, 0, 140 << 30) == (2, "")
-    sets, problem = indexer_sweep.fit(64, 131072, 1 << 20, l2, 1 << 30, 140 << 30)
+    point = dict(batch=64, context=8192, max_context=131072, key_format="bf16", memory_gib=0)
+    assert indexer_sweep.fit(point, l2, 140 << 30) == (7, "")
+    assert indexer_sweep.fit({**point, "key_format": "fp8"}, l2, 140 << 30) == (12, "")
+    large = {**point, "context": 131072, "max_context": 1 << 20}
+    assert indexer_sweep.fit(large, l2, 140 << 30) == (2, "")
+    sets, problem = indexer_sweep.fit({**large, "memory_gib": 1}, l2, 140 << 30)
     assert sets == 0 and problem == "needs 1.1 GiB of GPU memory, 1.0 are there"
 
 

@@ -21,15 +21,17 @@ TOKENS = "batch / time of one indexer call: what this step alone would allow, on
 def plan_indexer_sweep(params: Any, rates: dict, tuning: str = "live") -> list[Probe]:
     """One probe for each batch, context and maximum context of the parameters, each holding the GPU alone.
 
-    A context beyond a maximum is no point of it. rates: what `sweep.rates` returns. tuning: "live" or "pinned".
+    A context beyond a maximum is no point of it. The format of the keys is that of the subject's options.
+    rates: what `sweep.rates` returns. tuning: "live" or "pinned".
     """
     variants = {kernel: {"kernel": kernel, "tuning": tuning} for kernel in params.kernels}
+    keys = {"key_format": params.options.get("key_format", "bf16")}
     return [
         Probe(
             kind="sweep",
             subject=Subject(
                 target=SELECT,
-                options={"variants": variants, "batch": batch, "context": context, "max_context": max_context},
+                options={"variants": variants, "batch": batch, "context": context, "max_context": max_context, **keys},
             ),
             job="capturebook.measure.indexer_sweep:run",
             args={"samples": params.samples, "memory_gib": params.memory_gib, "rates": rates},
@@ -60,10 +62,10 @@ def run(ctx) -> dict:
     if found:
         return refusal(found)
     a = {**ctx.probe.subject.options, **ctx.args}
-    point = {name: a[name] for name in ("batch", "context", "max_context")}
+    point = {name: a[name] for name in ("batch", "context", "max_context", "key_format")}
     payload = {**point, "method": METHOD, "tokens_per_second_means": TOKENS}
     free, _ = torch.cuda.mem_get_info()
-    sets, problem = fit(a["batch"], a["context"], a["max_context"], timing.l2_bytes(), a["memory_gib"] * 2**30, free)
+    sets, problem = fit(a, timing.l2_bytes(), free)
     if problem:
         return {"status": "skipped", "reason": problem, "payload": payload}
     inputs = [make_inputs(ctx.seed + i, **point, device="cuda") for i in range(sets)]
@@ -90,17 +92,20 @@ def run(ctx) -> dict:
     return {"status": "pass", "checks": checks, "payload": payload, "samples": samples}
 
 
-def fit(batch: int, context: int, max_context: int, l2_bytes: int, allowed: float, free: int) -> tuple[int, str]:
+def fit(a: dict, l2_bytes: int, free: int) -> tuple[int, str]:
     """How many input sets: enough for their keys to be cold, two at least; and what is in the way of that, or "".
 
-    allowed: bytes that a point may use, 0 for 70 % of what is free. The scores of two calls count too.
+    a: batch, context, max_context, key_format, and memory_gib that a point may use, 0 for 70 % of what is free. The
+    scores of two calls count too.
     """
-    from ..kernels.indexer.launch import HEAD_DIM, PAGE, RATIO
+    from ..kernels.indexer.formats import KEY_BYTES, PAGE
+    from ..kernels.indexer.launch import RATIO
 
-    budget = min(int(allowed or 0.7 * free), free)
-    keys = batch * -(-context // RATIO // PAGE) * PAGE * 2 * HEAD_DIM
-    each = keys + batch * (max_context // RATIO // PAGE) * 4
-    scratch = 2 * batch * (max_context // RATIO) * 4
+    batch, room = a["batch"], a["max_context"] // RATIO
+    budget = min(int(a["memory_gib"] * 2**30 or 0.7 * free), free)
+    keys = batch * -(-(a["context"] // RATIO) // PAGE) * PAGE * KEY_BYTES[a["key_format"]]
+    each = keys + batch * room // PAGE * 4
+    scratch = 2 * batch * room * 4
     wanted = timing.cold_sets(7 / 8 * keys, l2_bytes, least=2)
     sets = min(wanted, (budget - scratch) // each)
     if sets >= 2:
@@ -148,8 +153,10 @@ def verify(name: str, function, inputs) -> dict:
 def costs(a: dict, inputs: list) -> dict:
     """What a call moves and computes by the cost model, whatever the variant, and the floor."""
     from ..kernels.indexer.cost import select_cost
+    from ..kernels.indexer.formats import KEY_BYTES
 
-    cost = select_cost(a["batch"], round(sum(int(one.lengths.sum()) for one in inputs) / len(inputs)))
+    keys = round(sum(int(one.lengths.sum()) for one in inputs) / len(inputs))
+    cost = select_cost(a["batch"], keys, key_bytes=KEY_BYTES[a["key_format"]])
     cold = warm(distinct_bytes([(one.keys,) for one in inputs]), len(inputs), timing.l2_bytes())
     found = {"sets": len(inputs), "left_out": cold, "bytes": cost.bytes, "flops": cost.flops}
     found |= {"floor_us": None, "floor_bound": None, "floor_source": None}

@@ -9,8 +9,9 @@ from functools import partial
 import torch
 
 from ..kernels.indexer import error, scores_reference, select, select_twin
+from ..kernels.indexer.formats import HEAD_DIM
 from ..kernels.indexer.inputs import make_inputs
-from ..kernels.indexer.launch import HEAD_DIM, HEADS, RATIO
+from ..kernels.indexer.launch import HEADS, RATIO
 from ..kernels.indexer.pinned import TUNERS, pin
 from ..kernels.indexer.reference import TOLERANCE
 from .step import Step
@@ -26,17 +27,18 @@ def build(
     context: int = 8192,
     max_context: int = 131072,
     topk: int = 512,
+    key_format: str = "bf16",
 ) -> Step:
     """The indexer on CUDA, or on a CPU. context: what a request has when its lengths are grown; max_context: what its
-    page table has room for. The selection is judged as a set against float64 scores, so that equal scores may fall
-    either way: see `kernels.indexer.error`.
+    page table has room for; key_format: "bf16", or "fp8" in the packed pages of servers. The selection is judged as a
+    set against float64 scores, so that equal scores may fall either way: see `kernels.indexer.error`.
 
     Raises ValueError naming the option.
     """
     if kernel not in TUNERS:
         raise ValueError(f"kernel: {kernel!r}; allowed: {', '.join(TUNERS)}")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    held = make_inputs(0, batch, context, max_context, device)
+    held = make_inputs(0, batch, context, max_context, device, key_format=key_format)
     grown, lengths = held.lengths.clone(), held.lengths
     growth = max(1, context // RATIO // 64)
 

@@ -3,11 +3,17 @@
 import torch
 
 from ..sparse_mla.examples import Example
+from .formats import PAGE
 from .inputs import make_inputs
 from .launch import scores_arguments, selection_arguments
 from .pinned import TUNERS, pinned_config
 
-BATCHES = (8, 64)
+CALLS = {
+    "padded_scores_kernel": ((8, "bf16"), (8, "fp8")),
+    "bounded_scores_kernel": ((8, "bf16"), (64, "bf16"), (64, "fp8")),
+    "select_kernel": ((64, "bf16"),),
+}
+"""(batch, format of the keys) for each kernel; the selection compiles alike for all."""
 
 
 def examples(sm: int) -> list[Example]:
@@ -17,20 +23,21 @@ def examples(sm: int) -> list[Example]:
     """
     found = []
     for kernel, tuners in TUNERS.items():
-        for batch in BATCHES if kernel == "bounded" else BATCHES[:1]:
-            for name, tuner in tuners.items():
-                args, pinned = _arguments(kernel, name, batch), pinned_config(name, sm)
+        for name, tuner in tuners.items():
+            for batch, key_format in CALLS[name]:
+                args, pinned = _arguments(kernel, name, batch, key_format, sm), pinned_config(name, sm)
+                called = f"{name} batch={batch}" + (" fp8" if key_format == "fp8" else "")
                 found += [
-                    Example(f"{name} batch={batch}", tuner.fn, config, args | config.kwargs, config == pinned)
+                    Example(called, tuner.fn, config, args | config.kwargs, config == pinned)
                     for config in tuner.configs
                 ]
     return found
 
 
-def _arguments(kernel: str, name: str, batch: int) -> dict:
-    inputs = make_inputs(0, batch, context=1024, max_context=8192)
-    scores = torch.empty(batch, inputs.page_table.shape[1] * inputs.keys.shape[1])
+def _arguments(kernel: str, name: str, batch: int, key_format: str, sm: int) -> dict:
+    inputs = make_inputs(0, batch, context=1024, max_context=8192, key_format=key_format)
+    scores = torch.empty(batch, inputs.page_table.shape[1] * PAGE)
     if name == "select_kernel":
         slots = torch.empty(batch, 512, dtype=torch.int32)
         return selection_arguments(scores, inputs.page_table, inputs.lengths, slots)
-    return scores_arguments(kernel, inputs.args(), scores) | {"DOT_FP32": False}
+    return scores_arguments(kernel, inputs.args(), scores) | {"DOT_FP32": False, "E4M3": sm >= 89}

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .launch import HEAD_DIM, HEADS, PAGE, RATIO
+from .formats import FORMATS, HEAD_DIM, PAGE, quantise
+from .launch import HEADS, RATIO
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,13 @@ class Inputs:
 
 
 def make_inputs(
-    seed: int, batch: int, context: int, max_context: int, device: str | torch.device = "cpu", pages: int | None = None
+    seed: int,
+    batch: int,
+    context: int,
+    max_context: int,
+    device: str | torch.device = "cpu",
+    pages: int | None = None,
+    key_format: str = "bf16",
 ) -> Inputs:
     """Inputs whose values, lengths and pages follow `seed` and whose shapes do not.
 
@@ -33,6 +40,8 @@ def make_inputs(
     Keys and queries are normal, weights normal times 64^-1/2 * 128^-1/2, signs included. The same seed gives the same
     inputs on one device and torch version. Raises ValueError naming the argument.
     """
+    if key_format not in FORMATS:
+        raise ValueError(f"key_format: {key_format!r}; allowed: {', '.join(FORMATS)}")
     if not RATIO <= context <= max_context:
         raise ValueError(f"context: {context}; allowed: {RATIO} to max_context, {max_context}")
     generator = torch.Generator(device).manual_seed(seed)
@@ -59,7 +68,7 @@ def make_inputs(
     return Inputs(
         q=normal(batch, HEADS, HEAD_DIM),
         weights=normal(batch, HEADS, dtype=torch.float32) * (HEADS * HEAD_DIM) ** -0.5,
-        keys=keys,
+        keys=quantise(keys) if key_format == "fp8" else keys,
         page_table=page_table,
         lengths=lengths.int(),
     )

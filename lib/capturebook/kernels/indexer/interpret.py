@@ -20,7 +20,7 @@ def interpret(kernel: str, tensors: tuple[Tensor, ...], topk: int, programs: int
             "TRITON_INTERPRET: not set when the kernels were imported; set it to 1 before the process starts"
         )
     constants = {} if kernel == "stock" else {"PROGRAMS": programs}
-    scores = run_scores(kernel, functions[0], tensors, DOT_FP32=True, **constants)
+    scores = run_scores(kernel, functions[0], tensors, DOT_FP32=True, E4M3=False, **constants)
     if kernel == "stock":
         return scores, None
     return scores, run_selection(functions[1], scores, tensors[3], tensors[4], topk, BLOCK=block)

@@ -4,12 +4,10 @@ import torch
 from torch import Tensor
 
 from ..sparse_mla.launch import power_of_two
+from .formats import HEAD_DIM, PAGE, format_of
 from .twin import best_slots
 
-HEADS, HEAD_DIM = 64, 128
-PAGE = 64
-"""Keys a page of the cache, as servers lay V4 out."""
-
+HEADS = 64
 RATIO = 4
 """Tokens of the context that one compressed key stands for."""
 
@@ -23,7 +21,7 @@ def run(kernel: str, kernels: tuple, tensors: tuple[Tensor, ...], topk: int, con
     scores = run_scores(kernel, kernels[0], tensors, **constants[0])
     page_table, lengths = tensors[3], tensors[4]
     if kernel == "stock":
-        return best_slots(scores, page_table, lengths, topk, PAGE)
+        return best_slots(scores, page_table, lengths, topk)
     return run_selection(kernels[1], scores, page_table, lengths, topk, **constants[1])
 
 
@@ -33,6 +31,8 @@ def run_scores(kernel: str, launched, tensors: tuple[Tensor, ...], **constants) 
     batch, width = page_table.shape
     scores = page_table.new_empty((batch, width * PAGE), dtype=torch.float32)
     arguments = scores_arguments(kernel, tensors, scores) | {"DOT_FP32": False} | constants
+    if "E4M3" not in arguments:
+        arguments["E4M3"] = arguments["FP8"] and torch.cuda.get_device_capability(page_table.device) >= (8, 9)
     if width:
         launched[(width, batch) if kernel == "stock" else _programs](**arguments)
     return scores
@@ -50,7 +50,7 @@ def run_selection(launched, scores: Tensor, page_table: Tensor, lengths: Tensor,
 
 
 def scores_arguments(kernel: str, tensors: tuple[Tensor, ...], scores: Tensor) -> dict:
-    """Arguments of the scores' kernel by name, without DOT_FP32 and what a configuration sets."""
+    """Arguments of the scores' kernel by name, without DOT_FP32, E4M3 and what a configuration sets."""
     names = ("q", "weights", "keys", "page_table", "lengths")
     batch, width = tensors[3].shape
     shared = dict(
@@ -61,6 +61,7 @@ def scores_arguments(kernel: str, tensors: tuple[Tensor, ...], scores: Tensor) -
         HEADS=HEADS,
         D=HEAD_DIM,
         PAGE=PAGE,
+        FP8=format_of(tensors[2]) == "fp8",
     )
     if kernel == "stock":
         return shared

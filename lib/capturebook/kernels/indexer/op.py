@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
-from .launch import HEAD_DIM, HEADS, PAGE, run
+from .formats import HEAD_DIM, PAGE, PAGE_BYTES, format_of
+from .launch import HEADS, run
 from .pinned import tuning_of
 from .scores import bounded_scores_kernel, padded_scores_kernel
 from .selection import select_kernel
@@ -25,16 +26,17 @@ def select(
 ) -> Tensor:
     """The `topk` keys of each request with the largest score sum_h weights_h * relu(q_h . k), as cache slots.
 
-    q [B, 64, 128] bf16, one query token per request; weights [B, 64] fp32; keys [pages, 64, 128] bf16; page_table
-    [B, N] int32, the page of each 64 keys of a request in order; lengths [B] int32, the keys that a request has, up to
-    64 * N. All contiguous, on one device. Returns [B, topk] int32: slots (page * 64 + place in it), in no order that
-    means anything, -1 behind them where a request has fewer. Of keys with equal scores any may be taken.
+    q [B, 64, 128] bf16, one query token per request; weights [B, 64] fp32; keys [pages, 64, 128] bf16, or the fp8 pages
+    of formats.py, [pages, 8448] uint8; page_table [B, N] int32, the page of each 64 keys of a request in order; lengths
+    [B] int32, the keys that a request has, up to 64 * N. All contiguous, on one device. Returns [B, topk] int32: slots
+    (page * 64 + place in it), in no order that means anything, -1 behind them where a request has fewer. Of keys with
+    equal scores any may be taken.
     kernel: "stock", scores over the padded width and torch.topk, so that time follows N; or "bounded", scores and
     selection by the lengths on the device, so that a graph captured once serves all lengths at their own cost.
     On a CPU both are the torch twin.
     No host synchronisation; scratch is one fp32 score for each of the 64 * N keys of a row. Page numbers beyond a
-    length may be anything that is a page; keys and queries that count must be finite. Raises ValueError, one line,
-    naming the argument.
+    length may be anything that is a page; keys and queries that count must be finite, and queries below 65504 in size
+    where the keys are fp8. Raises ValueError, one line, naming the argument.
     """
     if kernel not in KERNELS:
         raise ValueError(f"kernel: {kernel!r}; allowed: {', '.join(KERNELS)}")
@@ -44,10 +46,11 @@ def select(
         raise ValueError(f"q: shape {tuple(q.shape)}; allowed: [batch, {HEADS}, {HEAD_DIM}]")
     batch = q.shape[0]
     bf16, i32 = torch.bfloat16, torch.int32
+    key_types = {"bf16": (bf16, (None, PAGE, HEAD_DIM)), "fp8": (torch.uint8, (None, PAGE_BYTES))}
     for name, tensor, dtype, shape in (
         ("q", q, bf16, (batch, HEADS, HEAD_DIM)),
         ("weights", weights, torch.float32, (batch, HEADS)),
-        ("keys", keys, bf16, (None, PAGE, HEAD_DIM)),
+        ("keys", keys, *key_types[format_of(keys)]),
         ("page_table", page_table, i32, (batch, None)),
         ("lengths", lengths, i32, (batch,)),
     ):

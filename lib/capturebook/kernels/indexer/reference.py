@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from .formats import values_of
+
 TOLERANCE = 1e-5
 """Largest allowed `error`: scores are fp32 sums of exact products of bf16, off by a few 1e-7 of the row's largest."""
 
@@ -13,8 +15,9 @@ def scores_reference(q: Tensor, weights: Tensor, keys: Tensor, page_table: Tenso
     Shapes and meaning as `select`. Written from the definition, one request at a time; it reads lengths on the host.
     """
     found = []
-    for row, slots in enumerate(slots_of(page_table, lengths, keys.shape[1])):
-        k = keys.flatten(0, 1)[slots].double()
+    rows = values_of(keys, torch.float64)
+    for row, slots in enumerate(slots_of(page_table, lengths, rows.shape[1])):
+        k = rows.flatten(0, 1)[slots]
         products = torch.relu(k @ q[row].double().T)  # [length, heads]
         found.append(products @ weights[row].double())
     return found

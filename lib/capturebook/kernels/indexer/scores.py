@@ -15,24 +15,59 @@ BOUNDED_CONFIGS = [
 
 
 @triton.jit
-def load_query(q, weights, row, HEADS: tl.constexpr, D: tl.constexpr, DOT_FP32: tl.constexpr):
-    """One request's query [HEADS, D] and weights [HEADS]."""
+def load_query(q, weights, row, HEADS: tl.constexpr, D: tl.constexpr, FP8: tl.constexpr, DOT_FP32: tl.constexpr):
+    """One request's query [HEADS, D], in the dtype that keys are multiplied in, and weights [HEADS]."""
     heads = tl.arange(0, HEADS)
     tile = tl.load(q + (row * HEADS + heads)[:, None] * D + tl.arange(0, D)[None, :])
     if DOT_FP32:
         tile = tile.to(tl.float32)
+    elif FP8:
+        tile = tile.to(tl.float16)
     return tile, tl.load(weights + row * HEADS + heads)
 
 
 @triton.jit
-def score_page(query, weight, keys, page, PAGE: tl.constexpr, D: tl.constexpr, DOT_FP32: tl.constexpr):
+def from_e4m3(raw, E4M3: tl.constexpr):
+    """fp16 of e4m3 bytes, exact. E4M3: the hardware has the conversion (sm_89 and later).
+
+    Without it sign, exponent and digits are moved to their places, which gives the value times 2 ** -8: an exponent
+    counts from 15 there and not from 7.
+    """
+    if E4M3:
+        return raw.to(tl.float8e4nv, bitcast=True).to(tl.float16)
+    wide = raw.to(tl.uint16)
+    return (((wide & 0x80) << 8) | ((wide & 0x7F) << 7)).to(tl.float16, bitcast=True)
+
+
+@triton.jit
+def score_page(
+    query,
+    weight,
+    keys,
+    page,
+    PAGE: tl.constexpr,
+    D: tl.constexpr,
+    FP8: tl.constexpr,
+    E4M3: tl.constexpr,
+    DOT_FP32: tl.constexpr,
+):
     """[PAGE] fp32 scores of all keys of one page, those beyond a length included: a key's score is its own affair."""
-    slots = page.to(tl.int64) * PAGE + tl.arange(0, PAGE)
-    tile = tl.load(keys + slots[:, None] * D + tl.arange(0, D)[None, :])
+    place, columns = tl.arange(0, PAGE), tl.arange(0, D)
+    if FP8:
+        start = keys + page.to(tl.int64) * (PAGE * (D + 4))
+        tile = from_e4m3(tl.load(start + place[:, None] * D + columns[None, :]), E4M3)
+        scale = tl.load((start + PAGE * D).to(tl.pointer_type(tl.float32)) + place)
+        if not E4M3:
+            scale *= 256.0
+    else:
+        tile = tl.load(keys + (page.to(tl.int64) * PAGE + place)[:, None] * D + columns[None, :])
     if DOT_FP32:
         tile = tile.to(tl.float32)
     products = tl.maximum(tl.dot(tile, query.T, input_precision="ieee"), 0.0)
-    return tl.sum(products * weight[None, :], 1)
+    score = tl.sum(products * weight[None, :], 1)
+    if FP8:  # a scale is positive, so it goes through relu
+        score *= scale
+    return score
 
 
 @triton.autotune(configs=PADDED_CONFIGS, key=["batch_bucket", "table_width"])
@@ -40,7 +75,7 @@ def score_page(query, weight, keys, page, PAGE: tl.constexpr, D: tl.constexpr, D
 def padded_scores_kernel(
     q,  # [B, HEADS, D] bf16
     weights,  # [B, HEADS] fp32
-    keys,  # [pages, PAGE, D] bf16
+    keys,  # [pages, PAGE, D] bf16; FP8: [pages, PAGE * (D + 4)] bytes, see formats.py
     page_table,  # [B, table_width] int32
     lengths,  # [B] int32
     scores,  # [B, table_width * PAGE] fp32; -inf beyond the length
@@ -49,15 +84,17 @@ def padded_scores_kernel(
     HEADS: tl.constexpr,
     D: tl.constexpr,
     PAGE: tl.constexpr,
+    FP8: tl.constexpr,
+    E4M3: tl.constexpr,
     DOT_FP32: tl.constexpr,  # operands of tl.dot in fp32, for Triton's interpreter only
 ):
     """One program per page of the padded width and request: the work follows the maximum context."""
     column = tl.program_id(0)
     row = tl.program_id(1).to(tl.int64)
     length = load_length(lengths, row, table_width * PAGE)
-    query, weight = load_query(q, weights, row, HEADS, D, DOT_FP32)
+    query, weight = load_query(q, weights, row, HEADS, D, FP8, DOT_FP32)
     page = tl.load(page_table + row * table_width + column)
-    found = score_page(query, weight, keys, page, PAGE, D, DOT_FP32)
+    found = score_page(query, weight, keys, page, PAGE, D, FP8, E4M3, DOT_FP32)
     position = column * PAGE + tl.arange(0, PAGE)
     tl.store(scores + row * table_width * PAGE + position, tl.where(position < length, found, -float("inf")))
 
@@ -77,6 +114,8 @@ def bounded_scores_kernel(
     HEADS: tl.constexpr,
     D: tl.constexpr,
     PAGE: tl.constexpr,
+    FP8: tl.constexpr,
+    E4M3: tl.constexpr,
     DOT_FP32: tl.constexpr,
     ROWS: tl.constexpr,  # a power of two >= batch
     PROGRAMS: tl.constexpr,
@@ -101,7 +140,7 @@ def bounded_scores_kernel(
         length = load_length(lengths, row, table_width * PAGE)
         end = tl.sum(tl.where(rows == row, ends, 0), 0)
         start = end - tl.cdiv(length, PAGE)
-        query, weight = load_query(q, weights, row, HEADS, D, DOT_FP32)
+        query, weight = load_query(q, weights, row, HEADS, D, FP8, DOT_FP32)
         table = page_table + row * table_width
         line = scores + row * table_width * PAGE
         column = tl.maximum(first, start) - start
@@ -112,6 +151,6 @@ def bounded_scores_kernel(
         for at in tl.range(column, stop):
             this = page
             page = tl.load(table + at + 1, mask=at + 1 < stop, other=0)
-            value = score_page(query, weight, keys, this, PAGE, D, DOT_FP32)
+            value = score_page(query, weight, keys, this, PAGE, D, FP8, E4M3, DOT_FP32)
             position = at * PAGE + tl.arange(0, PAGE)
             tl.store(line + position, value, mask=position < length)
