@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -11,6 +12,7 @@ from launch_bench import Bench, log_of, stage
 
 from capturebook import launch as launching
 from capturebook.launch.stages import STAGES
+from capturebook.report import launch_page
 
 # Everything in which a value could be taken for shell text.
 NASTY = "a  b 'q' \"d\" $(echo X) `echo Y` $HOME \\ \n;& line2 *? {x} ~ \x01 é"
@@ -46,6 +48,24 @@ def test_values_arrive_as_they_are(bench):
     got = json.loads(log_of(bench, record)[-1].removeprefix("GOT "))
     assert got == [[NASTY, "", "-n", "--"], NASTY, str(folder)]
     assert not list(bench.root.rglob("pwned"))
+
+
+def test_nothing_in_a_launch_file_is_taken_for_shell_text(bench):
+    odd = NASTY.replace("/", "")
+    bench.write(f"{odd}/in", "delivered")
+    code = "import sys; open('out ' + sys.argv[1], 'w').write(open(sys.argv[2]).read() + ' ' + sys.argv[1])"
+    record = bench.launch(
+        name=NASTY,
+        command=["python3", "-c", code, odd, "{folder}/" + odd + "/in"],
+        files=[f"{odd}/in"],
+        folder=str(bench.root / "remote home" / odd),
+        result={"file": "out " + odd, "contains": "^delivered " + re.escape(odd.split("\n")[0])},
+        failed=[re.escape(NASTY)],
+        phases={NASTY: re.escape(NASTY)},
+    )
+    assert record.status == "pass", record.reason
+    assert record.payload["name"] == NASTY and not list(bench.root.rglob("X"))
+    assert launch_page.build(launching.Entry.open(record.run).path).is_file()
 
 
 def test_delivered_files_are_byte_for_byte(bench):

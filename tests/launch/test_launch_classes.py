@@ -4,13 +4,13 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from launch_bench import free_port, log_of, stage
+from launch_bench import READY, free_port, here_only, log_of, serve, stage
 
 from capturebook import launch as launching
-
-here_only = pytest.mark.parametrize("bench", ["here"], indirect=True)
+from capturebook.launch.classes import CLASSES
 
 
 def both(plants: dict, over_ssh: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -207,6 +207,14 @@ def test_c9_an_old_server_holds_the_port(bench):
         old.wait()
 
 
+@here_only
+def test_c10_a_server_that_never_works_is_not_ready(bench):
+    # Its /health says ok at once; the work that is asked for never comes.
+    record = serve(bench, ready={"url": READY["url"], "expect": "something else"}, deadline=3)
+    assert (record.status, record.payload["class"]) == ("timeout", "C10")
+    assert "without the expected text" in record.reason
+
+
 def until_listening(port: int) -> None:
     import socket
 
@@ -250,6 +258,20 @@ def test_c12_a_number_that_is_another_process_now_is_not_signalled(bench):
 
 
 @here_only
+def test_c11_a_poll_that_reads_nothing_is_an_error_at_once(bench):
+    bench.write("t.sh", "echo up; sleep 20\n")
+    record = bench.launch(script="t.sh", ready={"log": "^up"})
+    nonce = Path(launching.Entry.open(record.run).info["folder"], "nonce")
+    kept = nonce.read_text()
+    nonce.write_text("")
+    nothing = launching.attach(record.run, bench.events.append)
+    assert (nothing.status, nothing.payload["class"]) == ("not_run", "C11")
+    assert "read nothing" in nothing.reason and bench.running()
+    nonce.write_text(kept)
+    launching.stop(record.run, bench.events.append)
+
+
+@here_only
 def test_c15_a_triton_kernel_in_minus_c_is_named(bench):
     record = command(bench, sys.executable, "-c", "import triton\n@triton.jit\ndef k(): pass")
     assert (record.payload["class"], record.payload["failed_stage"]) == ("C15", "syntax")
@@ -283,3 +305,9 @@ def test_nothing_of_the_caller_reaches_a_program_over_ssh(bench, monkeypatch):
     record = command(bench, "sh", "-c", 'echo "RESULT [$ONLY_HERE]"')
     assert log_of(bench, record) == ["RESULT [yes]" if bench.host is None else "RESULT []"]
     assert os.environ["ONLY_HERE"] == "yes"
+
+
+def test_every_class_is_planted():
+    tests = [name.removeprefix("test_") for name in globals() if name.startswith("test_c")]
+    planted = {name.split(":")[0].split("_")[0].upper() for name in [*CANNOT_HAPPEN, *NAMED, *tests]}
+    assert planted == set(CLASSES) == {f"C{number}" for number in range(1, 19)}

@@ -1,14 +1,18 @@
 """Connections that are refused, cut in the middle, or greeted by a login script."""
 
 import os
+import shutil
 import signal
+import subprocess
+import tempfile
 import threading
 import time
 from importlib import resources
 
 import pytest
-from launch_bench import here_only, ssh_only, stage
+from launch_bench import here_only, serve, ssh_only, stage
 
+from capturebook import launch as launching
 from capturebook.launch.channel import text_of
 
 
@@ -108,3 +112,22 @@ def test_a_cut_at_the_start_is_resolved_by_looking(sshd, bench, monkeypatch, arr
     else:
         assert (record.status, record.payload["class"]) == ("not_run", "C5")
         assert record.reason == "no program process was recorded" and not bench.running()
+
+
+@ssh_only
+def test_jump_hosts_and_control_sockets_are_the_users_own(sshd, bench, monkeypatch):
+    config, short = bench.root / "ssh_config", tempfile.mkdtemp(prefix="cb-")
+    jump = f" ProxyJump gpu1\n ControlMaster auto\n ControlPath {short}/%C\n ControlPersist 60\n"
+    config.write_text(sshd.config.read_text().replace("Host gpu1\n", f"Host far\n{jump}Host gpu1 far\n"))
+    monkeypatch.setenv("CAPTUREBOOK_SSH", f"ssh -F {config}")
+    bench.host = "far"
+    record = serve(bench)
+    try:
+        assert record.status == "pass", record.reason
+        assert launching.stop(record.run, bench.events.append).payload["stopped"] is True
+        # The user's own connection is used and left; the forward is no part of it.
+        asked = subprocess.run(["ssh", "-F", config, "-O", "check", "far"], capture_output=True, text=True)
+        assert asked.returncode == 0, asked.stderr
+    finally:
+        subprocess.run(["ssh", "-F", config, "-O", "exit", "far"], capture_output=True)
+        shutil.rmtree(short)

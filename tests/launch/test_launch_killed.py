@@ -87,14 +87,12 @@ def test_a_removed_folder_is_an_error_and_no_value(bench):
 
 
 @here_only
-def test_a_poll_that_reads_nothing_is_an_error_at_once(bench):
-    bench.write("t.sh", "echo up; sleep 20\n")
-    record = bench.launch(script="t.sh", ready={"log": "^up"})
-    nonce = Path(launching.Entry.open(record.run).info["folder"], "nonce")
-    kept = nonce.read_text()
-    nonce.write_text("")
-    nothing = launching.attach(record.run, bench.events.append)
-    assert (nothing.status, nothing.payload["class"]) == ("not_run", "C11")
-    assert "read nothing" in nothing.reason and bench.running()
-    nonce.write_text(kept)
-    launching.stop(record.run, bench.events.append)
+def test_a_launcher_killed_once_a_server_is_ready_is_no_loss(bench):
+    bench.write("t.sh", "echo up; while :; do sleep 0.1; done\n")
+    bench.write("t.yaml", "script: t.sh\nready: {log: ^up}\n")
+    code = [sys.executable, "-c", KILLED, str(bench.root / "local/t.yaml"), "ready", ""]
+    assert subprocess.run(code, timeout=60).returncode == -signal.SIGKILL
+    (name,) = bench.ids()
+    record = launching.attach(name, bench.events.append)
+    assert record.status == "pass", record.reason
+    assert launching.stop(name, bench.events.append).payload["stopped"] is True

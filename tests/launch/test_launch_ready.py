@@ -36,13 +36,6 @@ def test_a_server_on_every_address_is_reported(bench):
     launching.stop(record.run, bench.events.append)
 
 
-@here_only
-def test_a_server_that_never_works_is_not_ready(bench):
-    record = serve(bench, ready={"url": READY["url"], "expect": "something else"}, deadline=3)
-    assert (record.status, record.payload["class"]) == ("timeout", "C10")
-    assert "without the expected text" in record.reason
-
-
 def test_two_launches_at_once_on_one_port(bench):
     port = free_port()
     records = {}

@@ -71,6 +71,8 @@ class Following:
         outcome = Outcome.of(exc)
         try:
             if not self.state.ended:
+                # Said now: a program that is deaf to SIGTERM takes a while.
+                self.stages.say(f"ending it: {exc.seen}")
                 self.end_program()
         except (ChannelError, Refused, NotHeld) as lost:
             self.caveats.append(f"whether it still runs is not known: {lost}")
