@@ -31,6 +31,7 @@ def examine(evidence: Evidence) -> Controls:
     """What this run's controls showed. Repeats must agree; a repeat that did not run takes nothing back."""
     said: dict[str, list[str]] = {"contradict": [], "missing": [], "cuda": [], "misbehaved": []}
     records: list[Record] = []
+    unseen: dict[str, list[str]] = {}
     needs = []
     for name, (status, code, why) in EXPECTED.items():
         found = evidence.controls(name)
@@ -38,7 +39,7 @@ def examine(evidence: Evidence) -> Controls:
         records += conclusive
         if not conclusive:
             reason = "; ".join(dict.fromkeys(f"{r.status}, {r.reason}" for r in found)) or "no record"
-            said["missing"].append(f"control {name}: {reason}")
+            unseen.setdefault(reason, []).append(name)
             needs.append(Need("control", CONTROL_ARM, why, control=name))
         elif len({ev.outcome(r) for r in conclusive}) > 1:
             shown = " / ".join(sorted({_short(r) for r in conclusive}))
@@ -46,6 +47,7 @@ def examine(evidence: Evidence) -> Controls:
         elif not _behaves(conclusive[0], status, code):
             kind = "cuda" if conclusive[0].root and conclusive[0].root.code else "misbehaved"
             said[kind].append(f"control {name}: {_short(conclusive[0])}, but {why}")
+    said["missing"] = [f"control{'s' * (len(names) > 1)} {', '.join(names)}: {why}" for why, names in unseen.items()]
     for state, lines in said.items():
         if lines:
             return Controls(

@@ -32,13 +32,14 @@ def told(record: Record) -> list[str]:
     """The trace in lines for people."""
     lines = [f"Not decided without a CUDA GPU: {'; '.join(UNDECIDED)}."]
     seen = record.payload
-    versions = ", ".join(f"{name} {seen.get(name)}" for name in ("torch", "triton"))
-    head = f"Dynamo's trace on the CPU, {versions}, as for {seen.get('target')}"
+    versions = [f"{name} {seen[name]}" for name in ("torch", "triton") if name in seen]
+    target = [f"as for {seen['target']}"] if "target" in seen else []
+    head = ", ".join(["Dynamo's trace on the CPU", *versions, *target])
     if record.status != "pass":
         error = breach(record) or record.root
         told = f"{error.type}: {error.text.partition(chr(10))[0]}" if error else record.reason
         lines.append(f"{head}: {record.status.replace('_', ' ')}: {told}")
-    if not seen.get("calls"):
+    if record.status != "pass" and not any(map(seen.get, ("graphs", "breaks", "launches"))):
         return lines
     if record.status == "pass":
         lines.append(f"{head}; no evidence for a verdict, and other versions trace streams otherwise:")

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 
 from ..subjects.loader import as_step, load, options_for
+from . import inputs
 from .scrub import relative, scrub
 
 CALLS = 4
@@ -103,17 +104,15 @@ def _trace(ctx, step, seen: "_Seen", mode) -> None:
 
     fn = step.compiled(compile_) if step.compiled else compile_(step.fn)
     with seen.on_cpu:
-        inputs = step.make_inputs(ctx.seed)
+        given = inputs.make(step, ctx.seed)
     for number in range(CALLS):
         seen.call = number
         with seen.on_cpu, torch.no_grad():
-            for mine, new in zip(inputs, step.make_inputs(ctx.seed + number)):
-                if isinstance(mine, torch.Tensor):
-                    mine.copy_(new)
+            inputs.refill(given, inputs.make(step, ctx.seed + number), ctx.seed + number)
             if step.advance:
                 step.advance(number)
         with mode, step.around() if step.around else torch.no_grad():
-            fn(*inputs)
+            fn(*given)
         seen.read_compilations()
 
 
