@@ -1,9 +1,12 @@
 """The runner against planted deaths: what happened is told as what it is, and nothing is left running."""
 
+import fcntl
+import functools
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -188,6 +191,61 @@ def test_the_leased_gpu_is_the_one_that_cuda_calls_zero(visible, gpu):
     from capturebook.probes.lease import _first_visible
 
     assert _first_visible(["GPU-aa11", "GPU-bb22"], visible) == gpu
+
+
+def test_who_wants_the_gpu_alone_gets_it_though_others_keep_coming(tmp_path, monkeypatch):
+    """flock by itself lets those who share it, one after the other, keep the lock for ever."""
+    from capturebook.probes import lease
+
+    monkeypatch.setattr(lease.tempfile, "gettempdir", lambda: str(tmp_path))
+    order, said, stop = [], [], threading.Event()
+    hold = functools.partial(lease.hold, "GPU-test", say=said.append)
+
+    def shares(name):
+        while not stop.is_set():
+            with hold(exclusive=False):
+                order.append(name)
+                time.sleep(0.3)
+
+    def alone():
+        with hold(exclusive=True, patience=20):
+            order.append("alone")
+            assert lease_is_taken(tmp_path)
+        stop.set()
+
+    threads = [threading.Thread(target=shares, args=(name,)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.15)
+    alone()
+    for thread in threads:
+        thread.join()
+    assert {"a", "b", "alone"} == set(order)
+    assert any(text.startswith("waiting for GPU GPU-test") for text in said)
+    with hold(exclusive=False), pytest.raises(lease.Busy), hold(exclusive=True, patience=0.2):
+        pass
+
+
+def lease_is_taken(folder) -> bool:
+    """By the lock file itself: another open of it cannot share."""
+    with open(folder / "capturebook-GPU-test.lock") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_a_timing_that_cannot_have_the_gpu_to_itself_did_not_run(tmp_path, monkeypatch):
+    from capturebook.probes import lease
+
+    monkeypatch.setattr(lease.tempfile, "gettempdir", lambda: str(tmp_path))
+    run = Run(tmp_path)
+    with ProbePool(run, on_event=lambda text: None) as pool, lease.hold("GPU-test", False, print):
+        pool.gpu = "GPU-test"
+        (record,) = pool.run([planted("fine", exclusive=True, deadline=0.3)])
+    assert record.status == "not_run"
+    assert record.reason == "timing: other runs held the GPU for 0.3 s"
 
 
 def test_a_long_log_keeps_its_beginning_and_its_end(tmp_path):

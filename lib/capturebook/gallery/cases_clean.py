@@ -24,6 +24,7 @@ STREAMS = [
     clean("external_event", "clean_streams:external_event", "a wait on work outside the capture, by an external event",
           UNCOMPILED),
     clean("pinned_copy", "clean_streams:pinned_copy", "a host-to-device copy in the step", UNCOMPILED),
+    clean("metrics_to_host", "clean_streams:metrics_to_host", "an asynchronous copy into pinned memory", UNCOMPILED),
     clean("caller_synchronises", "clean_streams:caller_synchronises", "synchronisation and .item() between steps"),
     clean("default_generator", "clean_streams:default_generator", "random numbers that differ in every replay",
           UNCOMPILED),

@@ -2,8 +2,11 @@
 
 import contextlib
 import fcntl
+import functools
+import math
 import os
 import tempfile
+import time
 
 
 def gpu_uuid() -> str | None:
@@ -38,21 +41,49 @@ def _first_visible(uuids: list[str], visible: str | None) -> str | None:
     return matching[0] if len(matching) == 1 else None
 
 
+class Busy(Exception):
+    """Other runs have held the GPU for as long as a timing may wait."""
+
+
 @contextlib.contextmanager
-def hold(uuid: str | None, exclusive: bool, say):
-    """Hold a GPU's lock, shared or alone; `say(text)` is told once when somebody else's hold must be waited for."""
+def hold(uuid: str | None, exclusive: bool, say, patience: float = math.inf):
+    """Hold a GPU's lock, shared or alone; `say(text)` is told once when somebody else's hold must be waited for.
+
+    Who wants it alone stands at a gate that every other passes first: otherwise runs that share it, one after the
+    other, keep it shared for ever. Raises Busy after `patience` seconds.
+    """
     if uuid is None:
         yield
         return
-    path = os.path.join(tempfile.gettempdir(), f"capturebook-{uuid}.lock")
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    mode = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
-    try:
-        try:
-            fcntl.flock(handle, mode | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for GPU {uuid[:12]}: another run holds it")
-            fcntl.flock(handle, mode)
+    until = time.monotonic() + patience
+    path = os.path.join(tempfile.gettempdir(), f"capturebook-{uuid}")
+    told = functools.cache(lambda: say(f"waiting for GPU {uuid[:12]}: another run holds it"))
+    with contextlib.ExitStack() as stack:
+        gate = stack.enter_context(_opened(f"{path}.gate"))
+        _lock(gate, fcntl.LOCK_EX, told, until)
+        handle = stack.enter_context(_opened(f"{path}.lock"))
+        _lock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, told, until)
+        if not exclusive:
+            fcntl.flock(gate, fcntl.LOCK_UN)
         yield
+
+
+@contextlib.contextmanager
+def _opened(path: str):
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        yield handle
     finally:
         os.close(handle)
+
+
+def _lock(handle: int, mode: int, told, until: float) -> None:
+    while True:
+        try:
+            fcntl.flock(handle, mode | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            told()
+            if time.monotonic() > until:
+                raise Busy from None
+            time.sleep(0.1)

@@ -114,8 +114,12 @@ class ProbePool:
             with lease.hold(self.gpu, False, self.on_event):
                 self._together(shared, self.parallel, feeders, done, final)
         for probe in (p for p in todo if p.exclusive):
-            with lease.hold(self.gpu, True, self.on_event):
-                self._together([probe], 1, feeders, done, final)
+            try:
+                with lease.hold(self.gpu, True, self.on_event, patience=probe.deadline):
+                    self._together([probe], 1, feeders, done, final)
+            except lease.Busy:
+                reason = f"timing: other runs held the GPU for {probe.deadline:g} s"
+                self._keep(probe, self._without_run(probe, "not_run", reason), done)
         return done
 
     def _together(self, probes, parallel, feeders, done, final) -> None:

@@ -57,14 +57,18 @@ class Verifier:
     def _apart(self, function, made: Made):
         import torch
 
-        # The clones were made on the caller's stream; without this the comparison races with them.
-        if self.cuda:
-            torch.cuda.synchronize()
+        self._synchronize()  # the clones were made on the caller's stream: the comparison must not race with them
         with self._around(), torch.cuda.stream(torch.cuda.Stream()) if self.cuda else contextlib.nullcontext():
             result = function(made)
-            if self.cuda:
-                torch.cuda.synchronize()
+            self._synchronize()
         return result
+
+    def _synchronize(self) -> None:
+        """Also before state is read or put back: a copy into pinned memory goes on when the call has returned."""
+        import torch
+
+        if self.cuda:
+            torch.cuda.synchronize()
 
     def _check(self, made: Made) -> None:
         self._undeclared(made)
@@ -80,6 +84,7 @@ class Verifier:
         rng.restore(made.rng_after)
 
     def _put_back(self, made: Made) -> None:
+        self._synchronize()
         self.state.put(made.state)
         rng.restore(made.rng)
 
@@ -103,6 +108,7 @@ class Verifier:
             return
         self._put_back(made)
         plain = outputs_by_name(self.step.fn(*inputs_.copies(made.inputs)))
+        self._synchronize()
         if not judged:
             self._outputs(made, plain)
         wanted = {n: v for n, v in self.state.snapshot().items() if replay or n not in self.state.reshaped}

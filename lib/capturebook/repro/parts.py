@@ -172,6 +172,7 @@ def difference(calls, inputs, state, got):
             want = step.reference(*clone(inputs)) if step.reference else None
             calls.restore(state)
             ran = plain(*clone(inputs)) if plain else None
+            calls.synchronize()  # a copy into pinned memory goes on when the call has returned
             wanted = tensors(ran if want is None else want)
             allowed = step.tolerance
             for number, ((name, right), mine) in enumerate(zip(wanted.items(), tensors(got).values())):

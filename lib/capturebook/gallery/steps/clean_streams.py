@@ -121,6 +121,22 @@ def pinned_copy() -> Step:
     )
 
 
+def metrics_to_host() -> Step:
+    """Statistics go to pinned memory on a forked stream; nobody waits on the host, and the memory is declared state."""
+    side, host = torch.cuda.Stream(), torch.zeros(2).pin_memory()
+
+    def fn(x):
+        main, y = torch.cuda.current_stream(), torch.tanh(x)
+        largest = torch.stack([y.amax(), y.abs().mean()])
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            host.copy_(largest, non_blocking=True)
+        main.wait_stream(side)
+        return y + 1
+
+    return step(fn, lambda x: torch.tanh(x.double()) + 1, state=lambda: {"host": host})
+
+
 def caller_synchronises() -> Step:
     """The caller synchronises and reads values on the host between steps, where it may."""
     scale = torch.ones(1, device=DEVICE)
