@@ -2,17 +2,21 @@
 
 import html
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
+import triton
 
-from capturebook.measure import indexer_sweep, own_sweep, sweep
+from capturebook.measure import indexer_interpret, indexer_sweep, own_sweep, sweep
 from capturebook.measure.own_step import Side, Variant, check
 from capturebook.measure.rows import sweep_points
 from capturebook.params import Params, load_preset, validate
+from capturebook.probes import ProbePool
 from capturebook.records import Record
 from capturebook.report import conclusions, figures_sweep
 from capturebook.subjects import indexer
+from test_measure_interpret import OLD
 
 SMALL = dict(batch=3, context=4096, max_context=8192, topk=64)
 
@@ -164,3 +168,29 @@ def test_the_figure_has_context_below_and_a_panel_for_each_maximum():
     assert "One indexer call" in shown.html and "8192 of 1048576" in shown.text
     status, text = conclusions.sweep(points)
     assert status == "pass" and "by bounded at batch 64, context 2048 of 131072" in text
+
+
+@pytest.mark.skipif(OLD, reason=f"the interpreter of triton {triton.__version__} cannot loop with numpy >= 2.4")
+def test_interpreted_kernels_agree_with_float64(tmp_path):
+    run = SimpleNamespace(path=tmp_path, name="test", nonce="f00d", append=lambda record: None)
+    with ProbePool(run, on_event=lambda text: None) as pool:
+        records = pool.run(indexer_interpret.plan_indexer_interpret(["bounded"]))
+    assert [(r.status, r.reason) for r in records] == [("pass", "")] * 2
+    assert [[check.output for check in r.checks] for r in records] == [["scores", "selection"]] * 2
+    assert all(0 < r.payload["error"] < 1e-6 for r in records)
+
+
+def test_an_interpreted_kernel_that_is_wrong_is_wrong(monkeypatch):
+    from capturebook.kernels.indexer import interpret as theirs
+    from capturebook.kernels.indexer import select
+
+    def without_relu(kernel, tensors, topk):
+        q, weights, keys, table, lengths = tensors
+        rows = keys[table.long()].flatten(1, 2).float()
+        return torch.einsum("bhd,btd,bh->bt", q.float(), rows, weights), select(*tensors, topk=topk)
+
+    monkeypatch.setattr(theirs, "interpret", without_relu)
+    probe = indexer_interpret.plan_indexer_interpret(["bounded"])[0]
+    result = indexer_interpret.run(SimpleNamespace(probe=probe, seed=0, stage=lambda name: None))
+    assert result["status"] == "wrong" and result["reason"].startswith("bounded differs from float64: scores ")
+    assert [check["ok"] for check in result["checks"]] == [False, True]

@@ -97,8 +97,11 @@ def own_options(session) -> dict:
 
 def interpreted(session) -> list[Record]:
     """On a machine without a GPU, the built-in kernels under Triton's interpreter; elsewhere nothing."""
+    from ..measure.indexer_interpret import plan_indexer_interpret
     from ..measure.interpret import plan_interpret
 
+    if without_gpu(session) and session.params.subject.startswith(INDEXER):
+        return session.outcomes(plan_indexer_interpret(session.params.kernels, session.params.seed))
     if not without_gpu(session) or not built_in(session):
         return []
     return session.outcomes(plan_interpret(session.params.kernels, session.params.seed))
