@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from capturebook.kernels.sparse_mla.inputs import Inputs, make_inputs
+from capturebook.kernels.sparse_mla.formats import ROW_BYTES, TOKEN_BYTES, quantise
+from capturebook.kernels.sparse_mla.inputs import EXTRA_PAGE, WINDOW_PAGE, Inputs, make_inputs
 
 UNUSED = 2**31 - 1
 """What stands beyond a length: a slot no cache has."""
@@ -49,3 +50,47 @@ def _poison_unused(cache: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     poisoned = torch.full_like(cache, torch.nan)
     poisoned[named] = cache[named]
     return poisoned
+
+
+def to_fp8(inputs: Inputs, window_page: int = WINDOW_PAGE, extra_page: int = EXTRA_PAGE) -> Inputs:
+    """The same call on fp8 caches, all bytes of unused slots 255: NaN as e4m3, as bf16 and as a scale."""
+    caches = {}
+    for name, page in (("window", window_page), ("extra", extra_page)):
+        rows, indices = getattr(inputs, f"{name}_cache"), getattr(inputs, f"{name}_indices")
+        cache = quantise(rows.nan_to_num(), page)
+        unused = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+        unused[indices[(indices >= 0) & (indices != UNUSED)].long()] = False
+        unused = unused.view(-1, page)
+        cache[:, : page * ROW_BYTES].unflatten(1, (page, ROW_BYTES))[unused] = 255
+        cache[:, page * ROW_BYTES : page * TOKEN_BYTES].unflatten(1, (page, 8))[unused] = 255
+        caches[f"{name}_cache"] = cache
+    return replace(inputs, **caches)
+
+
+LEAST_GROUP, LARGEST_GROUP = slice(0, 64), slice(192, 256)
+"""Values of a row whose scale is the least and the largest in `scale_end_inputs`."""
+
+
+def scale_end_inputs(heads: int = 8, device="cpu") -> Inputs:
+    """Rows with one group at 2 ** -127 (scale byte 0) and one near bf16's end (byte 254); all their products count.
+
+    The queries are as large as the rows are small, so that both groups weigh in the scores. fp16 holds neither group.
+    The values of the large one are small ones of e4m3 and those of the least are large ones, since sums over 32 tokens
+    and their mean must stay within fp32's normal numbers.
+    """
+    base = make_inputs(11, batch=3, heads=heads, context=64, window=16, topk=16, window_slots=256, extra_slots=64)
+    q = base.q.clone()
+    q[:, :, LEAST_GROUP] = (q[:, :, LEAST_GROUP].double() * 2.0**120).to(q.dtype)
+    q[:, :, LARGEST_GROUP] = (q[:, :, LARGEST_GROUP].double() * 2.0**-120).to(q.dtype)
+    q[q.abs() < 2.0**-126] = 0.0  # subnormals in bf16, which Triton's interpreter reads wrongly
+    made = to_fp8(replace(base, q=q))
+    generator = torch.Generator().manual_seed(12)
+    for cache, page in ((made.window_cache, WINDOW_PAGE), (made.extra_cache, EXTRA_PAGE)):
+        data = cache[:, : page * ROW_BYTES].unflatten(1, (page, ROW_BYTES))
+        scales = cache[:, page * ROW_BYTES : page * TOKEN_BYTES].unflatten(1, (page, 8))
+        sign = torch.randint(0, 2, (2, *data.shape[:2], 64), generator=generator, dtype=torch.uint8) << 7
+        large = torch.randint(0x60, 0x7F, sign.shape[1:], generator=generator, dtype=torch.uint8)  # 32 to 448
+        small = torch.randint(0x01, 0x10, sign.shape[1:], generator=generator, dtype=torch.uint8)  # 2^-9 to 2^-5
+        data[:, :, LEAST_GROUP], data[:, :, LARGEST_GROUP] = sign[0] | large, sign[1] | small
+        scales[:, :, 0], scales[:, :, 3] = 0, 254
+    return Inputs(*(tensor.to(device) for tensor in made.tensors()), made.scale)

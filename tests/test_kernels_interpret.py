@@ -12,6 +12,9 @@ import triton
 
 MMA = [f"mma/{case}" for case in ("random", "peaked", "sink", "one split", "edges", "64 heads")]
 SIMT = [f"simt/{case}" for case in ("random", "one split", "edges")]
+FP8 = ("random", "peaked", "sink", "one split", "edges", "edges, pages of 2", "edges, sm_80", "scales", "scales, sm_80")
+MMA += [f"mma/fp8 {case}" for case in FP8]
+SIMT += [f"simt/fp8 {case}" for case in ("random", "one split", "edges, pages of 2", "scales, sm_80")]
 
 
 def _runs() -> bool:
@@ -60,5 +63,7 @@ def test_interpreted_kernel_against_float64(measured, case):
 def test_cases_cover_the_paths(measured):
     splits = {name: result["splits"] for name, result in measured.items()}
     assert splits["mma/random"] > 1 and splits["simt/random"] > 1, "the combine kernel ran"
-    assert splits["mma/one split"] == splits["simt/one split"] == 1, "the kernel applied the sink by itself"
+    assert splits["mma/fp8 random"] > 1 and splits["simt/fp8 random"] > 1
+    alone = {count for name, count in splits.items() if name.endswith("one split")}
+    assert alone == {1}, "the kernel applied the sink by itself"
     assert {result["block_h"] for name, result in measured.items() if name.startswith("mma/")} == {16, 32}

@@ -4,11 +4,13 @@ import pytest
 import torch
 import triton
 
-from capturebook.kernels.sparse_mla import decode, pinned
+from capturebook.kernels.sparse_mla import decode, mma_fp8, pinned
 from capturebook.kernels.sparse_mla.examples import examples
+from capturebook.kernels.sparse_mla.formats import FORMATS
 from capturebook.kernels.sparse_mla.inputs import make_inputs
 from capturebook.kernels.sparse_mla.launch import MAX_SPLITS, split_count
 from capturebook.kernels.sparse_mla.mma import mma_kernel, prune, shared_bytes
+from capturebook.kernels.sparse_mla.op import KERNELS, tuner_of
 from capturebook.kernels.sparse_mla.simt import simt_kernel
 from capturebook.measure.specialise import specialise
 
@@ -53,6 +55,23 @@ def test_every_shape_has_pinned_configurations_that_are_tried_and_fit(driver, sm
 
 
 @pytest.mark.parametrize("sm", TARGETS)
+@pytest.mark.parametrize("heads, batch", [(8, 1), (64, 16), (64, 17), (128, 256)])
+def test_every_shape_has_pinned_fp8_configurations_that_fit(driver, sm, heads, batch):
+    driver.sm = sm
+    config = pinned.pinned_config("mma", sm, heads, batch, "fp8")
+    assert config in mma_fp8.prune(mma_fp8.mma_fp8_kernel.configs, {}, HEADS=heads)
+    assert pinned.pinned_config("simt", sm, heads, batch, "fp8") in tuner_of("simt", "fp8").configs
+
+
+def test_a_kernel_has_an_autotuner_of_its_own_for_each_format():
+    tuners = [tuner_of(kernel, cache) for kernel in KERNELS for cache in FORMATS]
+    assert len({id(tuner) for tuner in tuners}) == 4
+    assert tuner_of("mma") is mma_kernel and tuner_of("simt") is simt_kernel
+    with pytest.raises(ValueError, match="^cache: 'int4'; allowed: bf16, fp8$"):
+        tuner_of("mma", "int4")
+
+
+@pytest.mark.parametrize("sm", TARGETS)
 def test_pruning_leaves_what_fits(driver, sm):
     driver.sm = sm
     kept = prune(mma_kernel.configs, {"q": None}, HEADS=64)
@@ -69,6 +88,7 @@ def test_pin_leaves_one_configuration_and_is_seen(monkeypatch):
     pinned.pin(autotuner, config)
     assert autotuner.configs == [config] and len(mma_kernel.configs) > 1
     assert pinned.tuning_of("mma") == str(config) and pinned.tuning_of("simt") == "live"
+    assert pinned.tuning_of("mma", "fp8") == "live"
 
 
 def test_pinning_reaches_compiled_code(monkeypatch):
@@ -101,7 +121,9 @@ def test_unknown_pins_are_named():
 def test_every_entry_says_how_it_was_chosen():
     for sm in pinned.LIKE:
         for kernel in ("mma", "simt"):
-            assert "cross-compilation" in pinned.pinned_entry(kernel, sm, 64, 64)["source"]
+            for cache in FORMATS:
+                source = pinned.pinned_entry(kernel, sm, 64, 64, cache)["source"]
+                assert "cross-compilation" in source or "timed" in source
 
 
 @pytest.mark.parametrize("kernel", ["mma", "simt"])
@@ -114,8 +136,9 @@ def test_splits_follow_shapes_alone(kernel):
 
 
 @pytest.mark.parametrize("sm", TARGETS)
-def test_examples_are_whole_calls(sm):
-    made = examples(sm)
+@pytest.mark.parametrize("cache", FORMATS)
+def test_examples_are_whole_calls(sm, cache):
+    made = examples(sm, cache)
     for example in made:
         assert set(example.args) == {p.name for p in example.kernel.params}, example.name
     names = {e.name for e in made}
@@ -131,3 +154,14 @@ def test_shared_memory_is_what_the_compiler_takes(sm, heads, entries):
     compiled = specialise(example.kernel, example.args, example.config, sm).compile()
     bound = shared_bytes(example.config, sm)
     assert bound - 1024 <= compiled.metadata.shared <= bound
+
+
+@pytest.mark.parametrize("sm, heads, entries", [(80, 16, 32), (90, 64, 32), (100, 16, 64), (120, 32, 32)])
+def test_shared_memory_of_the_fp8_kernel_is_what_the_compiler_takes(sm, heads, entries):
+    """The least too, within 1 KiB: a tile that lay there twice (see fp8_rows.opaque) would be 28 KiB and more above."""
+    wanted = {"BLOCK_H": heads, "BLOCK_N": entries}
+    example = next(e for e in examples(sm, "fp8") if e.config.kwargs == wanted and e.args["HEADS"] == 64)
+    compiled = specialise(example.kernel, example.args, example.config, sm).compile()
+    bound = mma_fp8.shared_bytes(example.config, sm)
+    assert bound - 1024 <= compiled.metadata.shared <= bound
+    assert ("e4m3x2" in compiled.asm["ptx"]) == (sm >= 89)

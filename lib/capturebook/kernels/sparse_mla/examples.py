@@ -8,10 +8,9 @@ import triton
 
 from .combine import combine_kernel
 from .inputs import make_inputs
-from .launch import HEAD_DIM, combine_arguments, main_arguments, split_count
-from .mma import mma_kernel
+from .launch import HEAD_DIM, combine_arguments, constants_of, main_arguments, split_count
+from .op import tuner_of
 from .pinned import pinned_config
-from .simt import simt_kernel
 
 SHAPES = (("mma", 64, 8), ("mma", 64, 128), ("mma", 8, 8), ("simt", 64, 8))
 """(kernel, heads, batch): split and whole lists, heads with and without a whole tile. `simt` compiles alike for all."""
@@ -32,17 +31,21 @@ class Example:
     pinned: bool  # what `pinned_config` gives on this architecture for this shape
 
 
-def examples(sm: int) -> list[Example]:
+def examples_fp8(sm: int) -> list[Example]:
+    """As `examples`, of the kernels that read the fp8 cache."""
+    return examples(sm, "fp8")
+
+
+def examples(sm: int, cache: str = "bf16") -> list[Example]:
     """Every kernel, shape and configuration on one architecture (90 for sm_90), too large ones included.
 
     Raises ValueError for an architecture without pinned configurations.
     """
     found = []
     for kernel, heads, batch in SHAPES:
-        autotuner = {"mma": mma_kernel, "simt": simt_kernel}[kernel]
-        pinned = pinned_config(kernel, sm, heads, batch)
-        constants = {"DOT_FP32": False} if kernel == "mma" else {}
-        args = _main_args(kernel, heads, batch) | constants
+        autotuner = tuner_of(kernel, cache)
+        pinned = pinned_config(kernel, sm, heads, batch, cache)
+        args = _main_args(kernel, heads, batch, cache) | constants_of(kernel, cache, sm)
         for config in autotuner.configs:
             if config.kwargs.get("BLOCK_H", 0) >= max(2 * heads, 17):
                 continue  # never tried: see mma.prune
@@ -54,8 +57,8 @@ def examples(sm: int) -> list[Example]:
     return found
 
 
-def _main_args(kernel: str, heads: int, batch: int) -> dict:
-    inputs = make_inputs(0, batch, heads, context=8192, window_slots=256, extra_slots=256)
+def _main_args(kernel: str, heads: int, batch: int, cache: str) -> dict:
+    inputs = make_inputs(0, batch, heads, context=8192, window_slots=256, extra_slots=256, cache=cache)
     splits = split_count(kernel, batch, heads, inputs.window_indices.shape[1] + inputs.extra_indices.shape[1])
     out = torch.empty(batch, splits, heads, HEAD_DIM, dtype=torch.bfloat16 if splits == 1 else torch.float32)
     lse = torch.empty(batch, splits, heads)

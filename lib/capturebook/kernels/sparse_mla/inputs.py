@@ -6,6 +6,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from .formats import FORMATS, quantise
 from .launch import HEAD_DIM
 
 WINDOW_PAGE, EXTRA_PAGE = 256, 64
@@ -49,6 +50,7 @@ def make_inputs(
     window_slots: int | None = None,
     extra_slots: int | None = None,
     holes: float = 0.0,
+    cache: str = "bf16",
 ) -> Inputs:
     """Inputs whose values, lengths and indices follow `seed` and whose shapes do not.
 
@@ -57,11 +59,14 @@ def make_inputs(
     distinct and lie anywhere in its own pages; `holes` is the share of entries turned into -1 before the length.
     kind: "random", normal values; "peaked", each head's query points at one of its tokens, more or less strongly;
     "sink", sinks that outweigh all tokens. Caches of `window_slots` and `extra_slots` rows (default: enough for the
-    batch, up to 2**18) are drawn on the device. The same seed gives the same inputs on one device and torch version.
+    batch, up to 2**18) are drawn on the device; cache "fp8" quantises them, in pages of 256 and 64 tokens. The same
+    seed gives the same inputs on one device and torch version, whatever the format but for its rounding.
     Raises ValueError naming the argument.
     """
     if kind not in get_args(Kind):
         raise ValueError(f"kind: {kind!r}; allowed: {', '.join(get_args(Kind))}")
+    if cache not in FORMATS:
+        raise ValueError(f"cache: {cache!r}; allowed: {', '.join(FORMATS)}")
     if not 0 < window <= WINDOW_PAGE:
         raise ValueError(f"window: {window}; allowed: 1 to {WINDOW_PAGE}, the tokens of a page")
     generator = torch.Generator(device).manual_seed(seed)
@@ -110,6 +115,8 @@ def make_inputs(
     sink = torch.randn(heads, device=device, generator=generator)
     if kind == "sink":
         sink = sink + 14.0  # lse of 640 random tokens is about 7
+    if cache == "fp8":
+        window_cache, extra_cache = quantise(window_cache, WINDOW_PAGE), quantise(extra_cache, EXTRA_PAGE)
     return Inputs(
         q,
         window_cache,

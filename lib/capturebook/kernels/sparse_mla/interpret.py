@@ -7,17 +7,21 @@ from torch import Tensor
 from triton.runtime.jit import JITFunction
 
 from .combine import combine_kernel
-from .launch import run
+from .formats import format_of
+from .launch import constants_of, run
 from .mma import mma_kernel
-from .simt import simt_kernel
+from .op import tuner_of
 
 
-def interpret(kernel: str, tensors: tuple[Tensor, ...], scale: float, config: triton.Config) -> tuple[Tensor, Tensor]:
+def interpret(
+    kernel: str, tensors: tuple[Tensor, ...], scale: float, config: triton.Config, sm: int = 90
+) -> tuple[Tensor, Tensor]:
     """(out [B, H, 512] fp32, lse [B, H] fp32) of CPU tensors, as `decode` launches them, with one configuration.
 
     All in fp32: the interpreter of Triton 3.6 to 3.9 multiplies bf16 operands of tl.dot wrongly and truncates where a
     GPU rounds to bf16. So this checks everything but the rounding. The autotuner is left out: it needs a driver.
-    Needs TRITON_INTERPRET=1 before the kernels are imported. Raises RuntimeError, one line, where it cannot run.
+    sm: of the GPU whose way to convert e4m3 is taken. Needs TRITON_INTERPRET=1 before the kernels are imported. Raises
+    RuntimeError, one line, where it cannot run.
     """
     if isinstance(mma_kernel.fn, JITFunction):
         raise RuntimeError(
@@ -28,10 +32,11 @@ def interpret(kernel: str, tensors: tuple[Tensor, ...], scale: float, config: tr
             f"triton {triton.__version__}: its interpreter cannot loop with numpy {numpy.__version__}; "
             "install numpy < 2.4 or a newer triton"
         )
-    constants = dict(config.kwargs)
+    cache = format_of(tensors[1])
+    constants = {**config.kwargs, **constants_of(kernel, cache, sm)}
     if kernel == "mma":
         constants["DOT_FP32"] = True
-    main = {"mma": mma_kernel, "simt": simt_kernel}[kernel].fn
+    main = tuner_of(kernel, cache).fn
     return run(main, combine_kernel, kernel, tensors, scale, torch.float32, **constants)
 
 

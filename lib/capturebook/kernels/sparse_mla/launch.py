@@ -4,6 +4,8 @@ import torch
 import triton
 from torch import Tensor
 
+from .formats import format_of, page_tokens
+
 HEAD_DIM = 512
 MAX_SPLITS = 16
 
@@ -40,8 +42,8 @@ def run(
     """Launches `main` over all splits and, with more than one, `combine`; (out, lse) as `decode`.
 
     `tensors` are q, window cache, indices and lengths, extra cache, indices and lengths, sink. `main` and `combine` are
-    jitted functions, autotuned or not, or what torch's wrap_triton makes of them; `constants` go to `main` (its whole
-    configuration if it is not autotuned).
+    jitted functions, autotuned or not, or what torch's wrap_triton makes of them; `constants` go to `main` (what
+    `constants_of` gives, and its whole configuration if it is not autotuned).
     """
     q, window_indices, extra_indices, sink = tensors[0], tensors[2], tensors[5], tensors[7]
     batch, heads, _ = q.shape
@@ -64,13 +66,22 @@ def run(
     return out, lse
 
 
+def constants_of(kernel: str, cache: str, sm: int) -> dict[str, bool]:
+    """Constants of a main kernel on a GPU, besides those of its arguments and configuration. sm: 90 for 9.0."""
+    constants = {"DOT_FP32": False} if kernel == "mma" else {}
+    return constants | ({"E4M3": sm >= 89} if cache == "fp8" else {})
+
+
 def main_grid(batch: int, heads: int, splits: int):
     """Grid of either kernel; a configuration without BLOCK_H takes one head a program."""
     return lambda meta: (triton.cdiv(heads, meta.get("BLOCK_H", 1)), splits, batch)
 
 
 def main_arguments(tensors: tuple[Tensor, ...], out: Tensor, lse: Tensor, scale: float, final: bool) -> dict:
-    """Arguments of `mma_kernel` and `simt_kernel` by name, without what a configuration sets (and mma's DOT_FP32)."""
+    """Arguments of the main kernels by name, without what a configuration sets (and E4M3 and DOT_FP32).
+
+    Those of the fp8 kernels have the pages' sizes besides.
+    """
     names = (
         "q",
         "window_cache",
@@ -82,6 +93,9 @@ def main_arguments(tensors: tuple[Tensor, ...], out: Tensor, lse: Tensor, scale:
         "sink",
     )
     batch, heads, d = tensors[0].shape
+    pages = {}
+    if format_of(tensors[1]) == "fp8":
+        pages = {"WINDOW_PAGE": page_tokens(tensors[1].shape[1]), "EXTRA_PAGE": page_tokens(tensors[4].shape[1])}
     return dict(
         zip(names, tensors, strict=True),
         out=out,
@@ -93,6 +107,7 @@ def main_arguments(tensors: tuple[Tensor, ...], out: Tensor, lse: Tensor, scale:
         HEADS=heads,
         D=d,
         FINAL=final,
+        **pages,
     )
 
 

@@ -31,16 +31,20 @@ def shared_bytes(config: triton.Config, sm: int, d: int = 512) -> int:
     return 2 * d * (heads + entries * tiles) + weights + 1024
 
 
-def prune(configs: list, named_args: dict, **kwargs) -> list:
-    """Configurations worth timing on the current device: they fit its shared memory and waste no whole tile of heads.
+def fitting(configs: list, heads: int, shared) -> list:
+    """Those of `configs` worth timing on the current device: they fit its shared memory and waste no tile of heads.
 
-    Triton calls it before tuning, Inductor while it traces.
+    shared: a configuration's bytes on an architecture, as `shared_bytes`.
     """
     driver = triton.runtime.driver.active
     limit = driver.utils.get_device_properties(driver.get_current_device())["max_shared_mem"]
     sm = driver.get_current_target().arch
-    heads = {**named_args, **kwargs}["HEADS"]
-    return [c for c in configs if shared_bytes(c, sm) <= limit and c.kwargs["BLOCK_H"] < max(2 * heads, 17)]
+    return [c for c in configs if shared(c, sm) <= limit and c.kwargs["BLOCK_H"] < max(2 * heads, 17)]
+
+
+def prune(configs: list, named_args: dict, **kwargs) -> list:
+    """`fitting` as Triton calls it before tuning, and Inductor while it traces."""
+    return fitting(configs, {**named_args, **kwargs}["HEADS"], shared_bytes)
 
 
 @triton.autotune(

@@ -5,13 +5,32 @@ from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
 from .combine import combine_kernel
-from .launch import HEAD_DIM, run
+from .formats import FORMATS, format_of, page_tokens
+from .launch import HEAD_DIM, constants_of, run
 from .mma import mma_kernel
+from .mma_fp8 import mma_fp8_kernel
 from .pinned import tuning_of
 from .simt import simt_kernel
+from .simt_fp8 import simt_fp8_kernel
 from .twin import decode_twin
 
 KERNELS = ("mma", "simt")
+
+_TUNERS = {
+    ("mma", "bf16"): mma_kernel,
+    ("mma", "fp8"): mma_fp8_kernel,
+    ("simt", "bf16"): simt_kernel,
+    ("simt", "fp8"): simt_fp8_kernel,
+}
+
+
+def tuner_of(kernel: str, cache: str = "bf16"):
+    """The autotuner that launches a kernel on a cache of this format. Raises ValueError naming the argument."""
+    if kernel not in KERNELS:
+        raise ValueError(f"kernel: {kernel!r}; allowed: {', '.join(KERNELS)}")
+    if cache not in FORMATS:
+        raise ValueError(f"cache: {cache!r}; allowed: {', '.join(FORMATS)}")
+    return _TUNERS[kernel, cache]
 
 
 def decode(
@@ -28,10 +47,10 @@ def decode(
 ) -> tuple[Tensor, Tensor]:
     """Attention of one query token per request over two index lists, softmaxed jointly, with an attention sink.
 
-    q [B, H, 512] bf16; caches [slots, 512] bf16, each row both key and value; indices [B, N] int32, slots in the list's
-    cache, negative = padding; lengths [B] int32, only the leftmost `length` entries count; sink [H] fp32; scale
-    multiplies q.k; kernel "mma" or "simt" (on a CPU both are the torch twin). Everything contiguous, on one device;
-    N may be 0.
+    q [B, H, 512] bf16; caches [slots, 512] bf16 or both [pages, bytes] uint8 in the fp8 layout of formats.py, each row
+    both key and value; indices [B, N] int32, slots in the list's cache (page * tokens a page + token), negative =
+    padding; lengths [B] int32, only the leftmost `length` entries count; sink [H] fp32; scale multiplies q.k; kernel
+    "mma" or "simt" (on a CPU both are the torch twin). Everything contiguous, on one device; N may be 0.
     Returns out [B, H, 512] bf16 and lse [B, H] fp32: natural log, sink excluded; an empty row gives 0 and -inf.
     out_h = sum_i exp(s_hi) v_i / (sum_i exp(s_hi) + exp(sink_h)), s_hi = scale q_h . k_i: FlashMLA's sparse decode, but
     for the lse of an empty row, which is +inf there.
@@ -44,12 +63,14 @@ def decode(
         raise ValueError(f"q: shape {tuple(q.shape)}; allowed: [batch, heads, {HEAD_DIM}]")
     batch, heads = q.shape[0], q.shape[1]
     bf16, i32 = torch.bfloat16, torch.int32
+    cache = format_of(window_cache)
+    kind, width = (torch.uint8, None) if cache == "fp8" else (bf16, HEAD_DIM)
     for name, tensor, dtype, shape in (
         ("q", q, bf16, (batch, heads, HEAD_DIM)),
-        ("window_cache", window_cache, bf16, (None, HEAD_DIM)),
+        ("window_cache", window_cache, kind, (None, width)),
         ("window_indices", window_indices, i32, (batch, None)),
         ("window_lengths", window_lengths, i32, (batch,)),
-        ("extra_cache", extra_cache, bf16, (None, HEAD_DIM)),
+        ("extra_cache", extra_cache, kind, (None, width)),
         ("extra_indices", extra_indices, i32, (batch, None)),
         ("extra_lengths", extra_lengths, i32, (batch,)),
         ("sink", sink, torch.float32, (heads,)),
@@ -65,7 +86,13 @@ def decode(
             raise ValueError(f"{name}: on {tensor.device}; allowed: q's device, {q.device}")
         if not tensor.is_contiguous():
             raise ValueError(f"{name}: strides {tensor.stride()}; allowed: contiguous")
-    return torch.ops.capturebook.sparse_mla_decode(
+    if cache == "fp8":
+        _check_pages("window_cache", window_cache)
+        _check_pages("extra_cache", extra_cache)
+    operator = torch.ops.capturebook.sparse_mla_decode
+    if cache == "fp8":
+        operator = torch.ops.capturebook.sparse_mla_decode_fp8
+    return operator(
         q,
         window_cache,
         window_indices,
@@ -76,7 +103,7 @@ def decode(
         sink,
         scale,
         kernel,
-        tuning_of(kernel),
+        tuning_of(kernel, cache),
     )
 
 
@@ -113,6 +140,50 @@ def _sparse_mla_decode(
     return run(wrap_triton(simt_kernel), combine, kernel, tensors, scale)
 
 
+@triton_op("capturebook::sparse_mla_decode_fp8", mutates_args=())
+def _sparse_mla_decode_fp8(
+    q: Tensor,
+    window_cache: Tensor,
+    window_indices: Tensor,
+    window_lengths: Tensor,
+    extra_cache: Tensor,
+    extra_indices: Tensor,
+    extra_lengths: Tensor,
+    sink: Tensor,
+    scale: float,
+    kernel: str,
+    tuning: str,
+) -> tuple[Tensor, Tensor]:
+    """As the operator above, for caches of fp8 pages: the kernels that a call launches are in its own source."""
+    tensors = (
+        q,
+        window_cache,
+        window_indices,
+        window_lengths,
+        extra_cache,
+        extra_indices,
+        extra_lengths,
+        sink,
+    )
+    if q.device.type == "cpu":
+        return decode_twin(*tensors, scale)
+    major, minor = torch.cuda.get_device_capability(q.device)
+    constants = constants_of(kernel, "fp8", major * 10 + minor)
+    combine = wrap_triton(combine_kernel)
+    if kernel == "mma":
+        return run(wrap_triton(mma_fp8_kernel), combine, kernel, tensors, scale, **constants)
+    return run(wrap_triton(simt_fp8_kernel), combine, kernel, tensors, scale, **constants)
+
+
 @_sparse_mla_decode.register_fake
+@_sparse_mla_decode_fp8.register_fake
 def _(q, *others):
     return torch.empty_like(q), q.new_empty(q.shape[:2], dtype=torch.float32)
+
+
+def _check_pages(name: str, cache: Tensor) -> None:
+    """ValueError unless the width is that of fp8 pages."""
+    try:
+        page_tokens(cache.shape[1])
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None

@@ -11,11 +11,13 @@ LIKE = {80: 80, 86: 120, 87: 80, 89: 120, 90: 90, 100: 100, 103: 100, 120: 120, 
 _tuning: dict[str, str] = {}
 
 
-def pinned_entry(kernel: str, sm: int, heads: int, batch: int) -> dict:
+def pinned_entry(kernel: str, sm: int, heads: int, batch: int, cache: str = "bf16") -> dict:
     """The entry of pinned.json: `config` (kwargs of triton.Config) and `source`, how it was chosen.
 
-    kernel: "mma" or "simt"; sm: 90 for compute capability 9.0. Raises ValueError for a kernel or GPU without entries.
+    kernel: "mma" or "simt"; sm: 90 for compute capability 9.0; cache: "bf16" or "fp8", the format it reads. Raises
+    ValueError for a kernel or GPU without entries.
     """
+    kernel = entry_name(kernel, cache)
     table = json.loads(resources.files(__package__).joinpath("pinned.json").read_text())
     if kernel not in table:
         raise ValueError(f"kernel: {kernel!r}; pinned configurations exist for {', '.join(table)}")
@@ -27,9 +29,14 @@ def pinned_entry(kernel: str, sm: int, heads: int, batch: int) -> dict:
     raise ValueError(f"pinned.json: no entry of {kernel} on sm_{LIKE[sm]} covers heads={heads}, batch={batch}")
 
 
-def pinned_config(kernel: str, sm: int, heads: int, batch: int) -> triton.Config:
+def entry_name(kernel: str, cache: str) -> str:
+    """What a kernel for a cache format is called: "mma", or "mma_fp8"."""
+    return kernel if cache == "bf16" else f"{kernel}_{cache}"
+
+
+def pinned_config(kernel: str, sm: int, heads: int, batch: int, cache: str = "bf16") -> triton.Config:
     """The pinned configuration; arguments and errors as `pinned_entry`."""
-    return triton.Config(**pinned_entry(kernel, sm, heads, batch)["config"])
+    return triton.Config(**pinned_entry(kernel, sm, heads, batch, cache)["config"])
 
 
 def pin(autotuner, config: triton.Config) -> None:
@@ -42,10 +49,10 @@ def pin(autotuner, config: triton.Config) -> None:
     _tuning[autotuner.base_fn.__name__] = str(config)
 
 
-def tuning_of(kernel: str) -> str:
+def tuning_of(kernel: str, cache: str = "bf16") -> str:
     """ "live", or the configuration that a kernel was pinned to.
 
     `decode` hands it to its operator: the key of AOTAutograd's cache holds an operator's arguments and the source of
     its kernels but not their configurations, so pinned and live runs with one cache folder would share compiled code.
     """
-    return _tuning.get(f"{kernel}_kernel", "live")
+    return _tuning.get(f"{entry_name(kernel, cache)}_kernel", "live")

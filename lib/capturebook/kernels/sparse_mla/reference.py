@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from .formats import rows_at
+
 TOLERANCE = 3e-3
 """Largest allowed `error`: bf16 output alone costs 1.7e-3, bf16 weights before the second matmul the rest."""
 
@@ -21,7 +23,8 @@ def decode_reference(
     """Sparse MLA decode in float64, one request at a time: (out [B, H, D] float64, lse [B, H] float64).
 
     Written from the definition, not from the kernels: per request, collect the valid rows, then for each head
-    o = sum_i exp(s_i) v_i / (sum_i exp(s_i) + exp(sink)), lse = ln sum_i exp(s_i). It reads lengths on the host.
+    o = sum_i exp(s_i) v_i / (sum_i exp(s_i) + exp(sink)), lse = ln sum_i exp(s_i). An fp8 cache is dequantised exactly.
+    It reads lengths on the host.
     """
     batch, heads, width = q.shape
     out = torch.zeros(batch, heads, width, dtype=torch.float64, device=q.device)
@@ -42,7 +45,7 @@ def decode_reference(
 def _valid_rows(cache: Tensor, indices: Tensor, length: int) -> Tensor:
     """[K, D] float64: the rows of the leftmost `length` entries that are not negative."""
     chosen = indices[: max(length, 0)]
-    return cache[chosen[chosen >= 0].long()].double()
+    return rows_at(cache, chosen[chosen >= 0], torch.float64)
 
 
 def error(out: Tensor, reference: Tensor) -> float:

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from .formats import rows_at
+
 
 def decode_twin(
     q: Tensor,
@@ -43,6 +45,6 @@ def _gather(cache: Tensor, indices: Tensor, lengths: Tensor) -> tuple[Tensor, Te
     """Rows [B, N, D], zero where not valid, and the mask [B, N] of entries that count."""
     position = torch.arange(indices.shape[1], device=indices.device, dtype=lengths.dtype)
     valid = (indices >= 0) & (position[None, :] < lengths[:, None])
-    rows = cache[torch.where(valid, indices, 0).long()]
+    rows = rows_at(cache, torch.where(valid, indices, 0))
     # slot 0 stands in for padding and may hold anything, NaN included: 0 * NaN would reach the output
     return rows.masked_fill(~valid[:, :, None], 0.0), valid
