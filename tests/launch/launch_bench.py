@@ -54,6 +54,8 @@ class Bench:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
+            # pytest in the background of a shell has it ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             cwd=options.pop("cwd", self.root / "local"),
             text=True,
             **options,

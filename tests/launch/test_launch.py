@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from launch_bench import Bench, log_of, stage
+from launch_bench import Bench, here_only, log_of, stage
 
 from capturebook import launch as launching
 from capturebook.launch.stages import STAGES
@@ -188,6 +188,36 @@ def test_bad_launch_files_are_one_line_and_start_nothing(tmp_path, monkeypatch, 
         launching.launch(launching.load(path), None, bench.events.append)
     assert says in str(caught.value) and "\n" not in str(caught.value)
     assert not bench.ids()
+
+
+@here_only
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema_version": 1, "id": "x"}', '{"schema_version": 2}'])
+def test_a_damaged_launch_is_one_line(bench, text):
+    folder = bench.root / "outputs/launches/x"
+    folder.mkdir(parents=True)
+    (folder / "launch.json").write_text(text)
+    for words in (["launches"], ["attach", "x"], ["stop", "x"]):
+        done = bench.cli(*words)
+        err = done.communicate(timeout=60)[1]
+        assert done.returncode == 2 and err.count("\n") == 1 and "outputs/launches/x/launch.json" in err, err
+    (folder / "launch.json").unlink()
+
+
+@here_only
+def test_who_stops_a_comparison_is_told_that_its_server_goes_on(bench):
+    from standin import written
+
+    bench.write("up.sh", "echo up; while :; do sleep 0.1; done\n")
+    path = written(bench, load=None)
+    bench.write("server.yaml", "script: up.sh\nargs: [--compile]\nready: {log: never}\n")
+    caller = bench.cli("run", str(path))
+    for line in caller.stderr:
+        if line.startswith("log "):
+            break
+    caller.send_signal(signal.SIGTERM)
+    rest = caller.communicate(timeout=20)[1]
+    assert caller.returncode == 143 and "goes on without us" in rest
+    launching.stop(bench.ids()[0], bench.events.append)
 
 
 def test_the_shell_files_parse_everywhere():

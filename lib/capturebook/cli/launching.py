@@ -1,5 +1,6 @@
 """`capturebook launch`, `launches`, `attach` and `stop`: start something here or over SSH and prove that it runs."""
 
+import contextlib
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def launch(args) -> int:
         can_be_file("launch file", name)
     try:
         if len(args.file) > 1:
-            return _in_order(args)
+            with _surviving():
+                return _in_order(args)
         if comparison.is_comparison(args.file[0]):
             return compare_launches(args.file[0], args.host, args.json)
         spec = launching.load(args.file[0])
@@ -59,8 +61,9 @@ def compare_launches(file: str, host: str | None, as_json: bool = False) -> int:
     """Exit status 0 only when every arm got ready, or failed by what its log says; 3 otherwise."""
     from ..report import launch_page
 
-    compared = compare.compare(comparison.load_comparison(file), host, on_event=say)
-    say("", *compare.lines(compared), f"report: {paths.shown(launch_page.build(compared.path))}")
+    with _surviving():
+        compared = compare.compare(comparison.load_comparison(file), host, on_event=say)
+    say("", *compare.lines(compared), f"report: {paths.from_here(launch_page.build(compared.path))}")
     if as_json:
         emit(compared.to_json())
     return COMPLETE if all(one.conclusive for one in compared.tried) else INCOMPLETE
@@ -77,7 +80,11 @@ def stop(args) -> int:
 def launches(args) -> int:
     """One line each, oldest first: id, state, where, and the last record's reason."""
     rows = []
-    for entry in launching.entries():
+    try:
+        found = launching.entries()
+    except launching.LaunchError as exc:
+        raise InputError(exc) from None
+    for entry in found:
         records = entry.records()
         rows.append(
             {
@@ -111,7 +118,8 @@ def run_there(args) -> int:
         arguments = [*([preset] if preset else []), *(f"--set={item}" for item in args.set)]
         arguments += [f"--only={args.only}"] * bool(args.only) + [f"--expect={args.expect}"] * bool(args.expect)
         name = Path(preset).stem or "run"
-        record = launching.run_there(args.host, name, arguments, args.python, on_event=say, show=_lines)
+        with _surviving():
+            record = launching.run_there(args.host, name, arguments, args.python, on_event=say, show=_lines)
     except (ValueError, FileNotFoundError) as exc:
         raise InputError(exc) from None
     if record.status != "pass":
@@ -125,7 +133,17 @@ def _fetched(record) -> None:
     from ..report import html
 
     run = record.payload["run"]
-    say(f"run folder: {run}", f"report: {paths.shown(html.build(paths.resolve(run)))}")
+    say(f"run folder: {run}", f"report: {paths.from_here(html.build(paths.resolve(run)))}")
+
+
+@contextlib.contextmanager
+def _surviving():
+    """Who stops us is told that what we started is not stopped."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        say("what was started goes on without us; `capturebook launches`, `attach ID` and `stop ID` find it")
+        raise
 
 
 def _lines(line: str) -> None:
@@ -134,12 +152,10 @@ def _lines(line: str) -> None:
 
 def _told(args, act) -> int:
     try:
-        record = act()
+        with _surviving():
+            record = act()
     except launching.LaunchError as exc:
         raise InputError(exc) from None
-    except (KeyboardInterrupt, SystemExit):
-        say("what was started goes on without us; `capturebook launches`, `attach ID` and `stop ID` find it")
-        raise
     if "run" in record.payload and record.status == "pass":
         _fetched(record)
     if args.json:

@@ -13,6 +13,8 @@ from ..records import Record, append, probe_id, read
 
 SCHEMA = 1
 FOLDER = "outputs/launches"
+HELD = ("id", "nonce", "name", "host", "folder", "began", "state", "file", "resolved")
+"""What every launch.json holds."""
 
 
 class LaunchError(ValueError):
@@ -65,10 +67,11 @@ class Entry:
             info = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as exc:
             raise LaunchError(f"launch: {paths.shown(path)} is damaged: {exc}") from None
-        if info.get("schema_version") != SCHEMA:
-            raise LaunchError(
-                f"launch: {paths.shown(path)} has schema {info.get('schema_version')}; this reads {SCHEMA}"
-            )
+        if not isinstance(info, dict) or info.get("schema_version") != SCHEMA:
+            given = info.get("schema_version") if isinstance(info, dict) else None
+            raise LaunchError(f"launch: {paths.shown(path)} has schema {given}; this reads {SCHEMA}")
+        if lost := [key for key in HELD if key not in info]:
+            raise LaunchError(f"launch: {paths.shown(path)} is damaged: it holds no {lost[0]!r}")
         return cls(path.parent, info)
 
     @property
