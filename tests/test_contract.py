@@ -1,6 +1,7 @@
 """The Step contract on a CPU: what a user may hand over, and what a breach is told as."""
 
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -129,6 +130,10 @@ def test_a_build_that_ends_by_itself_is_placed_there(pool):
     exits, leaves, kills, raises = pool.run([asked(n) for n in names])
     hangs = ask(pool, "build_hangs", deadline=2.0)
     assert (hangs.status, hangs.stage) == ("timeout", "build")
+    line = 1 + STEPS.read_text().splitlines().index("    time.sleep(600)")
+    assert re.fullmatch(
+        rf"no end within 2 s; it was at build, in build_hangs, planted_contract\.py:{line}", hangs.reason
+    )
     assert (exits.root.type, leaves.reason, kills.reason) == (
         "SystemExit", "died: exit code 4 at build, without a result", "died: signal 9 (SIGKILL) at build"
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """The probe's own process: private caches, a log, a stage file, and one result file written last."""
 
+import faulthandler
 import importlib
 import json
 import os
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from . import outcome
 from .probe import Probe
 
 
@@ -49,6 +51,7 @@ def main(request: dict) -> None:
     probe = Probe.from_json(request["probe"])
     ctx = Context(probe=probe, run=request["run"], scratch=scratch, nonce=request["nonce"], given=request["given"])
     ctx.stage("launch")
+    _say_where_it_hangs(scratch, probe.deadline)
     if request["cwd"]:
         os.chdir(request["cwd"])
     result = _run_job(ctx)
@@ -69,6 +72,11 @@ def _own_session(log: str) -> None:
         os.dup2(source, target)
     sys.stdin = open(0, closefd=False)
     sys.stdout = sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")
+
+
+def _say_where_it_hangs(scratch: Path, deadline: float) -> None:
+    """Shortly before the deadline the stacks of all threads are written down, by a thread that needs no GIL for it."""
+    faulthandler.dump_traceback_later(0.95 * deadline, file=open(scratch / outcome.STACKS, "w"))
 
 
 def _run_job(ctx: Context) -> dict:

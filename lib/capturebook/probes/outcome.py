@@ -1,12 +1,15 @@
 """From what is left of a finished probe to its record. The parent writes the end: a dead child cannot lie about it."""
 
 import json
+import re
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ..records import Record
+from .exceptions import subject_folders, tag_of
 from .probe import Probe
+from .scrub import relative
 
 
 def stages(scratch: Path, nonce: str) -> list[dict]:
@@ -68,7 +71,10 @@ def without_run(probe: Probe, run, status: str, reason: str, when: float) -> Rec
 
 def _judge_end(probe: Probe, nonce: str, scratch: Path, end: dict, stage: str) -> dict:
     if end["why"] == "timeout":
-        return {"status": "timeout", "reason": f"no end within {probe.deadline:g} s; it was at {stage}"}
+        return {
+            "status": "timeout",
+            "reason": f"no end within {probe.deadline:g} s; it was at {stage}{_line(probe, scratch)}",
+        }
     if end["why"] == "not_started":
         return {"status": "not_run", "reason": end["reason"], "stage": "none"}
     if end["why"] == "lost":
@@ -88,6 +94,26 @@ def _judge_end(probe: Probe, nonce: str, scratch: Path, end: dict, stage: str) -
         line = str(error).replace("\n", " ")[:300]
         return {"status": "not_run", "reason": f"the result file does not parse: {line}"}
     return fields
+
+
+STACKS = "stacks"
+"""File in a probe's scratch folder: its threads' stacks shortly before its deadline, as faulthandler writes them."""
+
+_FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.M)
+
+
+def _line(probe: Probe, scratch: Path) -> str:
+    """The subject's line at which a process hung, if the stacks of its main thread name one."""
+    path = scratch / STACKS
+    if not probe.subject or not path.exists():
+        return ""
+    folders = subject_folders(probe.subject.target)
+    for thread in path.read_text(errors="replace").split("\n\n"):
+        frames = list(_FRAME.finditer(thread))
+        if any(frame["function"] == "_run_job" for frame in frames):
+            mine = [f for f in frames if tag_of(f["file"], folders) == "subject"]
+            return "".join(f", in {f['function']}, {relative(f['file'])}:{f['line']}" for f in mine[:1])
+    return ""
 
 
 class _Named:
