@@ -46,7 +46,7 @@ test: ready
 
 lab: EXTRA := lab
 lab: ready
-	$(RUN) -m jupyterlab --ServerApp.root_dir=.
+	$(RUN) -m jupyterlab --ServerApp.root_dir=. $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
 
 wheelhouse: ready
 	@$(RUN) -m capturebook.requirements wheelhouse "$(PY)" .wheelhouse

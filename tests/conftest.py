@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,15 @@ def _why_no_gpu() -> str:
     except pynvml.NVMLError as exc:
         return f"needs a CUDA GPU; NVML says: {exc}"
     return "" if count else "needs a CUDA GPU; NVML finds none"
+
+
+def pytest_configure(config):
+    """SIGTERM ends a session as Ctrl-C does, so that fixtures still stop the servers they started."""
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 def pytest_collection_modifyitems(items):

@@ -117,6 +117,14 @@ def strides_vary() -> Step:
     return Step(fn=lambda x: x, make_inputs=make_inputs)
 
 
+def built_on_a_gpu() -> Step:
+    return Step(fn=torch.nn.Linear(4, 4).cuda(), make_inputs=lambda seed: (torch.zeros(4),))
+
+
+def inputs_on_a_gpu() -> Step:
+    return Step(fn=lambda x: x, make_inputs=lambda seed: (torch.zeros(4).cuda(),))
+
+
 def device_varies() -> Step:
     return Step(fn=lambda x: x, make_inputs=lambda seed: (torch.zeros(4, device=["cpu", "meta"][seed % 2]),))
 

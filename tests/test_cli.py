@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 import fake_run
 import planted_repo
-from capturebook import cli
+from capturebook import cli, paths
 from capturebook.cli.target import locate
 from capturebook.params import Params, preset_names
 
@@ -27,6 +28,17 @@ def root(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path / "here")
     return root
+
+
+def test_paths_are_of_the_working_directory_then_of_the_repository(root, tmp_path):
+    here = tmp_path / "here"
+    assert paths.given("params") == root / "params"  # what is not here, but there
+    assert paths.given("new") == here / "new"
+    (here / "params").mkdir()
+    assert paths.given("params") == here / "params"
+    assert paths.from_here(here / "params") == "params"
+    assert paths.from_here(root / "params") == str(root / "params")
+    assert paths.resolve("params") == root / "params"
 
 
 LONG = "z" * 300
@@ -53,8 +65,8 @@ BAD = [
     ("probe own.py:build --question compile=fast", "compile"),
     ("probe own.py:build --deadline 0", "parameter deadline: given 0.0; allowed: a number from 1 to 3600"),
     ("probe own.py:build --smallest --arm-only", "--smallest: given with --arm-only; allowed: one of the two"),
-    ("verdict nope", "'nope' holds no run"),
-    ("report nope", "'nope' holds no run"),
+    ("verdict nope", "here/nope' holds no run"),
+    ("report nope", "here/nope' holds no run"),
     ("build --targets sm_7", "sm_7"),
     ("build --targets sm_90a", "--targets: given 'sm_90a'; allowed: a list of 1 to 6 "),
     ("build --targets 90,90", "--targets: given '90,90'; allowed: a list of 1 to 6 "),
@@ -73,8 +85,8 @@ BAD = [
     (f"run {LONG}", f"preset: given '{LONG}'"),
     ("run own.py", "preset: given 'own.py', which is a file, but no YAML mapping (.yaml, .yml); allowed: "),
     (f"probe {LONG}.py:build", f"subject: no file '{LONG}.py' in "),
-    (f"verdict {LONG}", f"run_dir: '{LONG}' holds no run"),
-    (f"report {LONG}", f"run_dir: '{LONG}' holds no run"),
+    (f"verdict {LONG}", f"{LONG}' holds no run"),
+    (f"report {LONG}", f"run_dir: given '{LONG}': File name too long"),
     (f"launch {LONG}.yaml", f"launch file: given '{LONG}.yaml'"),
 ]
 
@@ -131,7 +143,7 @@ def test_a_gallery_is_not_recomputed_from_another_kind_of_run(root, capsys):
     info = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**info, "plan": [{"id": "seen", "arm": {}}]}))
     assert cli.main(["gallery", "--from", "outputs/x"]) == 2
-    assert "--from: given 'outputs/x', which is no gallery's run" in capsys.readouterr().err
+    assert "repo/outputs/x', which is no gallery's run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -199,7 +211,7 @@ def test_a_probe_without_a_gpu_is_not_run(root, capsys, monkeypatch):
     assert found["trace"]["torch"] in err
     assert err.strip().splitlines()[-1].startswith("Not decided: the diagnostic did not run")
     (run,) = (root / "outputs").iterdir()
-    assert found["run"] == f"outputs/{run.name}"
+    assert found["run"] == str(root / "outputs" / run.name)
     info = json.loads((run / "run.json").read_text())
     assert (info["parameters"]["options"], info["parameters"]["env"]) == ({"width": 16}, {"A": "1"})
     assert info["ended"] and info["question"]["follow_compiled"]
@@ -218,7 +230,7 @@ def test_the_arm_alone(root, capsys, monkeypatch):
     record = json.loads(capsys.readouterr().out)
     assert (record["status"], record["role"], record["arm"]["fullgraph"]) == ("skipped", "arm", True)
     assert record["subject"] == {"target": "own.py:build", "options": {}}
-    assert (root / "x" / "records.jsonl").read_text().count("\n") == 1
+    assert Path("x", "records.jsonl").read_text().count("\n") == 1
 
 
 def test_params_and_doctor_as_json(root, capsys):

@@ -51,6 +51,16 @@ def test_what_a_user_may_hand_over_passes(pool):
     assert all(len(r.checks) >= 3 for r in records)
 
 
+def test_a_step_that_asks_for_a_gpu_is_skipped_without_one(pool):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    for record in pool.run([asked("built_on_a_gpu"), asked("inputs_on_a_gpu")]):
+        assert record.status == "skipped"
+        assert record.reason == "the step's own code asks for a CUDA GPU, and this machine has none"
+
+
 def test_outputs_of_a_module_are_named_by_their_path_and_its_buffers_are_compared(pool):
     record = ask(pool, "module_with_a_cache")
     assert {c.output for c in record.checks} == {"y", "sums.0", "sums.1", "state.total"}

@@ -37,7 +37,7 @@ def pool(tmp_path_factory):
 
 def test_the_example_compiles_for_two_targets_without_a_line_from_its_author(pool):
     """registers and occupancy are checked against ptxas and the cubin by the job itself; here: which rows there are."""
-    built = build_rows(pool, [90, 120], False, examples=OWN, step={"width": 2048}, cache="")
+    built = build_rows(pool.run, [90, 120], False, examples=OWN, step={"width": 2048}, cache="")
     assert [(r["kernel"], r["config"].split()[0], r["target"], r["pinned"], r["status"]) for r in built.rows] == [
         ("rms_norm", f"num_warps={warps}", target, warps == 4, "pass")
         for target in ("sm_90", "sm_120")
@@ -152,11 +152,11 @@ def test_an_operator_for_cuda_alone_is_named():
 
 def test_a_step_without_launches_or_that_raises_is_one_line_of_the_build(pool):
     with pytest.raises(BuildError, match="no Triton kernel was launched by the call; kernel mma_kernel is declared"):
-        build_rows(pool, [90], False, examples="capturebook.subjects.sparse_mla:build", step={"batch": 1}, cache="")
+        build_rows(pool.run, [90], False, examples="capturebook.subjects.sparse_mla:build", step={"batch": 1}, cache="")
     with pytest.raises(BuildError, match="could not be called with its launches recorded.*ValueError: not today"):
-        build_rows(pool, [90], False, examples=step("raises"), step={}, cache="")
+        build_rows(pool.run, [90], False, examples=step("raises"), step={}, cache="")
     with pytest.raises(BuildError, match="build takes no 'depth'; allowed: batch, width"):
-        build_rows(pool, [90], False, examples=OWN, step={"depth": 3}, cache="")
+        build_rows(pool.run, [90], False, examples=OWN, step={"depth": 3}, cache="")
 
 
 def test_nothing_stays_patched():

@@ -1,4 +1,4 @@
-"""Where the repository is: relative paths mean its root, whatever the working directory."""
+"""Where the repository is. Relative paths mean its root in parameters, and the working directory on a command line."""
 
 import os
 from pathlib import Path
@@ -30,6 +30,22 @@ def resolve(path: str | os.PathLike) -> Path:
         return repository() / Path(path).expanduser()
     except RuntimeError:
         raise ValueError(f"{str(path)!r}: there is no user {Path(path).parts[0][1:]!r} here") from None
+
+
+def given(path: str | os.PathLike) -> Path:
+    """A path from a command line: relative to the working directory; what is not there, but in the repository, is that.
+
+    Raises ValueError like `resolve`.
+    """
+    there = resolve(path)
+    here = Path.cwd() / Path(path).expanduser()
+    return there if os.path.exists(there) and not os.path.exists(here) else here
+
+
+def from_here(path: str | os.PathLike) -> str:
+    """A path that works on a command line here: relative where it lies below the working directory, else whole."""
+    path = Path(path).absolute()
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def shown(path: str | os.PathLike) -> str:

@@ -63,12 +63,13 @@ def builds(session) -> Builds:
     from ..measure.build import BuildError, build_rows
 
     params = session.params
-    ours = {BUILT_IN: crosscompile.SPARSE_MLA, INDEXER: crosscompile.INDEXER}
+    decode = crosscompile.SPARSE_MLA if params.cache == "bf16" else crosscompile.SPARSE_MLA_FP8
+    ours = {BUILT_IN: decode, INDEXER: crosscompile.INDEXER}
     examples = next((where for subject, where in ours.items() if params.subject.startswith(subject)), None)
     own = examples is None
     try:
         result = build_rows(
-            session.pool(),
+            session.outcomes,
             params.targets,
             params.all_configs,
             examples=examples or params.subject,
@@ -104,7 +105,7 @@ def interpreted(session) -> list[Record]:
         return session.outcomes(plan_indexer_interpret(session.params.kernels, session.params.seed))
     if not without_gpu(session) or not built_in(session):
         return []
-    return session.outcomes(plan_interpret(session.params.kernels, session.params.seed))
+    return session.outcomes(plan_interpret(session.params.kernels, session.params.seed, cache=session.params.cache))
 
 
 def sweep(session) -> list[Record]:

@@ -38,7 +38,7 @@ def build(args) -> int:
     try:
         with ProbePool(run, on_event=say) as pool:
             result = build_rows(
-                pool,
+                pool.run,
                 params.targets,
                 params.all_configs,
                 examples=params.subject if args.target else SPARSE_MLA,
@@ -58,7 +58,7 @@ def build(args) -> int:
         say(*table(result.rows))
     say(*(f"not seen: {line}" for line in result.unseen))
     say(f"{len(result.rows)} compiled, {len(result.failed)} of them refused; {result.left} configurations left out")
-    say(f"records: {paths.shown(run.records_path)}")
+    say(f"records: {paths.from_here(run.records_path)}")
     return INCOMPLETE if any(row["status"] in ("not_run", "timeout") for row in result.rows) else COMPLETE
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from .. import paths
+from ..attribution import evidence as ev
 from ..attribution.decision import Decision
 from ..chain.folder import RunFolder
 from ..records import latest, printable
@@ -84,15 +85,16 @@ def can_be_file(what: str, name: str) -> None:
 def opened(path: str) -> RunFolder:
     """A run folder to read. Raises InputError."""
     try:
-        return RunFolder.open(path)
+        return RunFolder.open(paths.given(path))
     except (ValueError, FileNotFoundError) as exc:
         raise InputError(exc) from None
 
 
 def incomplete(run: RunFolder) -> list[str]:
-    """What could have run on this machine and did not, and controls that misbehaved: one line each."""
+    """A step that breaks its contract, what could have run here and did not, controls that misbehaved: a line each."""
     records = run.records()[0]
-    lines = []
+    breaches = filter(None, map(ev.breach, latest(records).values()))
+    lines = list(dict.fromkeys(link.text.partition("\n")[0] for link in breaches))
     for record in latest(records).values():
         failed = record.kind == "notebook" and record.status not in ("pass", "skipped")
         if failed or record.status in ("timeout", "not_run"):
@@ -105,4 +107,4 @@ def incomplete(run: RunFolder) -> list[str]:
 
 
 def where(run: RunFolder) -> str:
-    return paths.shown(run.path)
+    return paths.from_here(run.path)

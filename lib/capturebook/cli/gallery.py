@@ -30,7 +30,10 @@ def gallery(args) -> int:
     params = validate({"preset": "gallery", "hypothesis": HYPOTHESIS})
     try:
         run = RunFolder.create(
-            args.run_dir or claim("gallery"), params, load_hypothesis(HYPOTHESIS).model_dump(), Question()
+            paths.given(args.run_dir) if args.run_dir else claim("gallery"),
+            params,
+            load_hypothesis(HYPOTHESIS).model_dump(),
+            Question(),
         )
     except ValueError as exc:
         raise InputError(exc) from None
@@ -89,6 +92,6 @@ def _report(run: RunFolder, asked, known, results: list[dict], unfinished: list[
     say(*(f"{line(result)}\n       {result['says']}" for result in wrong))
     say(
         f"{len(results) - len(wrong)} of {len(results)} cases as known, {len(accused)} sound ones accused; "
-        f"page: {paths.shown(page)}"
+        f"page: {paths.from_here(page)}"
     )
     return INCOMPLETE if unfinished else UNEXPECTED if wrong else COMPLETE

@@ -27,14 +27,14 @@ def report(args) -> int:
     from ..report import html, launch_page, rendered
 
     can_be_file("run_dir", args.run)
-    path = paths.resolve(args.run)
     try:
+        path = paths.given(args.run)
         if launch_page.holds_launches(path):
-            say(f"report: {paths.shown(launch_page.build(path))}")
+            say(f"report: {paths.from_here(launch_page.build(path))}")
             return COMPLETE
         run = opened(args.run)
         rendered.render_notebooks(run.path)
-        say(f"report: {paths.shown(html.build(run.path))}")
+        say(f"report: {paths.from_here(html.build(run.path))}")
     except ValueError as exc:
         raise InputError(exc) from None
     except OSError as exc:

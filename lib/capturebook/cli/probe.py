@@ -47,7 +47,7 @@ def probe(args) -> int:
 
 def _folder(given: str) -> Path:
     try:
-        return paths.resolve(given)
+        return paths.given(given)
     except ValueError as exc:
         raise ValueError(f"--run-dir: given {exc}") from None
 

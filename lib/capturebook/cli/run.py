@@ -36,7 +36,7 @@ def run(args) -> int:
     except (ValueError, FileNotFoundError) as exc:
         raise InputError(exc) from None
     say(why, *(f"cannot run here: {line}" for line in doctor.cannot(facts)), f"run folder: {where(held)}")
-    chain = Chain(held, {**params.model_dump(), "run_dir": where(held)}, out=Progress())
+    chain = Chain(held, {**params.model_dump(), "run_dir": paths.shown(held.path)}, out=Progress())
     try:
         with _server(held, notebooks) as chain.env:
             chain.run(notebooks)
@@ -64,9 +64,9 @@ def _comparison(args) -> int | None:
 
 def _parameters(args, facts: dict) -> tuple:
     """Validated parameters, and a line on where they come from."""
-    again = not args.preset and args.run_dir and holds_run(paths.resolve(args.run_dir))
+    again = not args.preset and args.run_dir and holds_run(paths.given(args.run_dir))
     if again:
-        values, why = RunFolder.open(args.run_dir).info["parameters"], "parameters: as recorded in the run"
+        values, why = RunFolder.open(paths.given(args.run_dir)).info["parameters"], "parameters: as recorded in the run"
     else:
         name, why = (args.preset, "as asked") if args.preset else doctor.choose_preset(facts)
         values, why = load_preset(name), f"preset {name}: {why}"
@@ -77,8 +77,10 @@ def _parameters(args, facts: dict) -> tuple:
 def _hold(args, params, facts: dict) -> RunFolder:
     """The run folder, made or resumed."""
     hypothesis, question, planned = plan.ask(params)
-    named = args.run_dir or params.run_dir
-    path = paths.resolve(named) if named else claim(params.preset)
+    if args.run_dir:
+        path = paths.given(args.run_dir)
+    else:
+        path = paths.resolve(params.run_dir) if params.run_dir else claim(params.preset)
     if holds_run(path):
         return RunFolder.resume(path, params, hypothesis, question, facts)
     return RunFolder.create(path, params, hypothesis, question, planned, facts)
@@ -128,13 +130,13 @@ def _end(held: RunFolder, expected: str | None) -> int:
     say("", *summary.opening(data))
     if data.decided:
         say(verdict.sentence)
-    elif sample := run_data.sample_run(held.path):
+    elif sample := run_data.sample_run(data):
         when = sample.info["started"][:10]
-        say(f"Recorded earlier, on a {sample.gpu}, {when}, not on this machine: {summary.headline(sample)}.")
+        say(f"The same question, recorded elsewhere ({sample.gpu}, {when}): {summary.headline(sample)}.")
     say(*(f"incomplete: {line}" for line in missing))
     status = INCOMPLETE if missing else COMPLETE
     if expected and verdict.owner != expected:
         say(f"expected owner {expected}, found {verdict.owner}")
         status = status or UNEXPECTED
-    say(f"report: {paths.shown(report)}")
+    say(f"report: {paths.from_here(report)}")
     return status

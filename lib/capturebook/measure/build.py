@@ -1,9 +1,10 @@
 """The build check as a whole: which compilations to run, and their rows. Imports neither torch nor triton."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..probes import Probe
-from ..records import Subject
+from ..records import Record, Subject
 from . import build_cache
 from .crosscompile import SPARSE_MLA
 from .limits import parse_targets
@@ -31,7 +32,7 @@ class BuildResult:
 
 
 def build_rows(
-    pool,
+    run: Callable[[list[Probe]], list[Record]],
     targets: str | list,
     all_configs: bool,
     examples: str = SPARSE_MLA,
@@ -41,7 +42,7 @@ def build_rows(
     env: dict[str, str] | None = None,
     preload: tuple[str, ...] = (),
 ) -> BuildResult:
-    """Cross-compile every kernel of `examples` for `targets`, each compilation in a process of the pool.
+    """Cross-compile every kernel of `examples` for `targets`, each compilation a probe, which `run` runs or has run.
 
     all_configs: every autotune configuration; else the pinned one and the first, the others counted in `left`.
     cache: a folder, "" for none, None for the user's cache folder. Rows are those of `rows.row_of`.
@@ -53,7 +54,7 @@ def build_rows(
     folder = str(build_cache.default_folder()) if cache is None else cache
     more = {} if step is None else {"step": step}
     process = {"deadline": deadline, "env": env or {}, "preload": preload}
-    listing = pool.run([_probe("plan", examples, {}, {"targets": chosen, **more}, "kernels to build", process)])[0]
+    listing = run([_probe("plan", examples, {}, {"targets": chosen, **more}, "kernels to build", process)])[0]
     if listing.status != "pass":
         raise BuildError(f"build: the kernels of {examples!r} could not be listed: {why(listing)}")
     entries = listing.payload["compilations"]
@@ -69,7 +70,7 @@ def build_rows(
         )
         for entry in wanted
     ]
-    rows = [row_of(record) for record in pool.run(probes)]
+    rows = [row_of(record) for record in run(probes)]
     return BuildResult(rows, len(entries) - len(wanted), listing.payload["unseen"])
 
 

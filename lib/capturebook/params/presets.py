@@ -44,16 +44,16 @@ def preset_names() -> list[str]:
 
 
 def load_preset(name: str | Path) -> dict:
-    """Parameters of a shipped preset (`h200`) or of a YAML file (a relative path is taken from the repository).
+    """Parameters of a shipped preset (`h200`) or of a YAML file (`paths.given` says where it is looked for).
 
     Not validated yet. Raises ParameterError, one line, when there is no such file or it is not a mapping of names.
     """
     text = str(name)
     is_file = text.endswith((".yaml", ".yml"))
-    path = paths.resolve(text if is_file else Path("params") / f"{text}.yaml")
+    path = paths.given(text) if is_file else paths.resolve(Path("params") / f"{text}.yaml")
     if not os.path.isfile(path):  # a name that is too long is no file either
         choice = f"{', '.join(preset_names())}, or a YAML file"
-        what = "a file, but no YAML mapping (.yaml, .yml)" if os.path.isfile(paths.resolve(text)) else "no file"
+        what = "a file, but no YAML mapping (.yaml, .yml)" if os.path.isfile(paths.given(text)) else "no file"
         raise ParameterError(f"preset: given {text!r}, which is {what}; allowed: {choice}")
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Plain)

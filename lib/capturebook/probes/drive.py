@@ -6,6 +6,7 @@ threads run, but a trivial operation is captured in its stead).
 """
 
 import contextlib
+import traceback
 
 from ..subjects.loader import as_step, lacks, load, options_for
 from . import effective, tuning
@@ -51,10 +52,26 @@ def run(ctx) -> dict:
                 if calls.state.reshaped:
                     facts["state_reshaped"] = calls.state.reshaped
             protocol.diagnose()
+    except Exception as error:
+        if device == "cpu" and _asks_for_cuda(error):
+            return {"status": "skipped", "reason": "the step's own code asks for a CUDA GPU, and this machine has none"}
+        raise
     finally:
         ctx.fields["events"] = [event.model_dump() for event in witnesses.events]
         ctx.fields["counts"] = witnesses.counts
     return _end(protocol.bad)
+
+
+def _asks_for_cuda(error: BaseException) -> bool:
+    """Whether an error came of initialising CUDA, which a machine without a GPU refuses, whatever its text."""
+    import torch
+
+    initialising = torch.cuda._lazy_init.__code__
+    while error is not None:
+        if any(frame.f_code is initialising for frame, _ in traceback.walk_tb(error.__traceback__)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def build_step(ctx) -> tuple:
