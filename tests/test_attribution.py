@@ -230,6 +230,7 @@ def test_fix_that_was_run_and_what_it_gains():
     event, uncompiled = STORY.changed(sync="event"), STORY.changed(compile="none")
     failed = fail(event, 905, role="fix", seen=["wait"])
     assert verdict(run, [*records, failed]).fixed == "not fixed"
+    assert verdict(run, [*records, failed]).sentence.endswith("in line. Run here, and no cure: sync=event.")
     cured = record(event, role="fix")
     found = verdict(run, [*records, cured, record(uncompiled)])
     assert found.fixed == "fixed" and "sync=event" in found.fix

@@ -45,6 +45,9 @@ def trivial(*broken: str) -> list:
 
 WAITS = Event(kind="sync", capturing=False, what="a copy of pageable memory", frame=SUBJECT_FRAME)
 WRITES = {"mine.op.default": "test_schema: Argument x is not defined as mutable but was mutated"}
+UNCOMPILED = Arm(env={"TORCH_COMPILE_DISABLE": "1"})
+ITSELF = {"seen": ["wait"], "counts": {"dynamo": 1, "wait@capture": 1}}
+"""What a record shows of a step that calls torch.compile in an arm that compiles nothing."""
 UNDECLARED = [
     Check(call="warm-up 1", output="out", error=0.0, tolerance=1e-3, ok=True),
     Check(call="warm-up 1", output="input0 changed, undeclared", error=None, tolerance=0.0, ok=False),
@@ -272,6 +275,24 @@ DECIDED = {
         ),
         "environment",
         "B6",
+    ),
+    "a step that compiles itself and loses its streams": (
+        info(WARM),
+        run_of(fail(WARM, 905, frames="wait_stream", **ITSELF), record(UNCOMPILED)),
+        "stack",
+        "B5",
+    ),
+    "a step that compiles itself and is wired wrongly all the same": (
+        info(WARM),
+        run_of(fail(WARM, 905, frames="wait_stream", **ITSELF), fail(UNCOMPILED, 905, frames="wait_stream")),
+        "kernel",
+        "K3",
+    ),
+    "a step that compiles itself, with trees": (
+        info(WARM),
+        run_of(fail(WARM, 900, frames="trees", counts={"dynamo": 1})),
+        "stack",
+        "B3",
     ),
     "no caching allocator": (
         info(WARM),

@@ -23,6 +23,20 @@ class Case:
     def arm(self) -> Arm:
         return self.record.arm
 
+    @property
+    def compiled(self) -> bool:
+        """By the arm, or by the step itself."""
+        return ev.compiled(self.arm) or ev.compiles_itself(self.record)
+
+    def uncompiled(self) -> Arm:
+        """The same use of the step without torch.compile; what calls that by itself gets a process that has it off."""
+        arm = ev.uncompiled(self.arm)
+        return arm.changed(env={**arm.env, **ev.COMPILER_OFF}) if ev.compiles_itself(self.record) else arm
+
+    def plain(self) -> Arm:
+        """The same use, neither compiled nor cold."""
+        return self.uncompiled().changed(warmup="warm2" if ev.cold(self.arm) else self.arm.warmup)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -73,14 +87,14 @@ def any_of(*conditions: Condition) -> Condition:
     return together
 
 
-def beside(change: Callable[[Arm], Arm], test: Callable[[Case, Record], bool], why: str, note: str = "") -> Condition:
-    """A condition on another arm: `change` makes it from the failing one, `test` is asked of what it showed.
+def beside(change: Callable[[Case], Arm], test: Callable[[Case, Record], bool], why: str, note: str = "") -> Condition:
+    """A condition on another arm: `change` makes it from the failing case, `test` is asked of what it showed.
 
     Open while that arm has no conclusive record, or records that disagree. `note` is kept when the answer is no.
     """
 
     def look(case: Case) -> Answer:
-        arm = change(case.arm)
+        arm = change(case)
         found = case.evidence.companion(arm)
         if not found:
             return Answer("open", needs=(Need("arm", arm, why),))
@@ -91,8 +105,12 @@ def beside(change: Callable[[Arm], Arm], test: Callable[[Case, Record], bool], w
     return look
 
 
-def passes(change: Callable[[Arm], Arm], why: str, note: str = "") -> Condition:
+def passes(change: Callable[[Case], Arm], why: str, note: str = "") -> Condition:
     return beside(change, lambda case, r: r.status == "pass", why, note)
+
+
+def twin(case: Case) -> Arm:
+    return ev.twin(case.arm)
 
 
 def same_failure(case: Case, other: Record) -> bool:
@@ -105,13 +123,13 @@ def subjects_own(case: Case) -> Answer:
 
     It does not need them if the plain arm (warm, uncompiled) fails in the same way.
     """
-    if not ev.cold(case.arm) and not ev.compiled(case.arm):
+    if not ev.cold(case.arm) and not case.compiled:
         return YES
-    without = beside(ev.plain, same_failure, "does the failure need a cold or compiled step at all?")(case)
+    without = beside(Case.plain, same_failure, "does the failure need a cold or compiled step at all?")(case)
     if without.value != "no":
         return without
     note = "the twin does not pass the same arm, so the failure is not the kernel's alone"
-    with_twin = passes(ev.twin, "does the same step with torch ops instead of the kernels pass?", note)(case)
+    with_twin = passes(twin, "does the same step with torch ops instead of the kernels pass?", note)(case)
     return Answer(with_twin.value, without.records + with_twin.records, with_twin.needs, with_twin.note)
 
 
@@ -137,7 +155,7 @@ def gone_without_env(case: Case) -> Answer:
     if without == case.arm:
         return NO
     names = sorted(k for k in {**case.arm.env, **without.env} if case.arm.env.get(k) != without.env.get(k))
-    return passes(lambda arm: without, f"does it pass without {', '.join(names)}?")(case)
+    return passes(lambda case: without, f"does it pass without {', '.join(names)}?")(case)
 
 
 THREAD_TRIES = 5
@@ -191,7 +209,7 @@ def reference_agrees(case: Case) -> Answer:
     if any(check.ok for check in case.record.checks):
         return YES
     note = "the reference is wrong in every arm that was tried, the twin's too"
-    arm = lambda a: ev.twin(ev.plain(a).changed(capture="none"))  # noqa: E731
+    arm = lambda case: ev.twin(case.plain().changed(capture="none"))  # noqa: E731
     answer = passes(arm, "does anything agree with the reference?", note)(case)
     if any(ev.generic(record) for record in answer.records):
         note = "step and reference disagree in every call, and the step has no twin to say which of them is wrong"

@@ -148,6 +148,14 @@ def uncompiled(arm: Arm) -> Arm:
     return arm.changed(compile="none", fullgraph=False, dynamic=None, env=env)
 
 
+def compiles_itself(record: Record) -> bool:
+    """The step calls torch.compile of its own accord, in an arm that compiles nothing."""
+    return not compiled(record.arm) and record.counts.get("dynamo", 0) + record.counts.get("dynamo@capture", 0) > 0
+
+
+COMPILER_OFF = {"TORCH_COMPILE_DISABLE": "1"}
+"""torch.compile then gives back what it was given, wherever it is called."""
+
 TREES_VARIABLE = "TORCHINDUCTOR_CUDAGRAPHS"
 """Switches cudagraph trees on in every mode: a matter of compiling (B3), no setting of the environment."""
 
@@ -163,11 +171,6 @@ def without_variables(arm: Arm, run: Mapping[str, str]) -> Arm:
     kept = {k: v for k, v in arm.env.items() if k == TREES_VARIABLE}
     undone = {k: "" for k in run if _LIBRARIES_OWN.match(k) and k not in (TREES_VARIABLE, *SETTINGS)}
     return arm.changed(env={**undone, **kept})
-
-
-def plain(arm: Arm) -> Arm:
-    """The same use, neither compiled nor cold."""
-    return uncompiled(arm).changed(warmup="warm2" if cold(arm) else arm.warmup)
 
 
 def twin(arm: Arm) -> Arm:

@@ -31,6 +31,9 @@ def add_fix(verdict, decision: Decision) -> None:
         verdict.gain, verdict.gain_reason = gain(decision, best)
     else:
         verdict.gain_reason = "no fix was run that passes"
+        if tried:
+            arms = dict.fromkeys(r.arm.label(decision.arm) for r in tried if r.arm != decision.arm)
+            verdict.fix += f" Run here, and no cure: {'; '.join(arms) or 'the scrubbed environment'}."
 
 
 def fix_arms(decision: Decision) -> list[Arm]:

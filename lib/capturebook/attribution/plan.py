@@ -68,10 +68,14 @@ def _beyond(decision: Decision) -> list[Need]:
 
 
 def subject(parameters: dict) -> Subject:
-    """The subject that a run's parameters name; the built-in step also takes `heads`."""
+    """The subject that a run's parameters name; the built-in step also takes `heads` and `cache`."""
     options = dict(parameters["options"])
     if parameters["subject"].startswith("capturebook.subjects.sparse_mla:"):
         options.setdefault("heads", parameters["heads"])
+        if (
+            parameters.get("cache", "bf16") != "bf16"
+        ):  # the default is not said: runs made before it was a choice say none
+            options.setdefault("cache", parameters["cache"])
     return Subject(target=parameters["subject"], options=options)
 
 

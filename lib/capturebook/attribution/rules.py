@@ -27,6 +27,7 @@ from .conditions import (
     reference_agrees,
     seen,
     subjects_own,
+    twin,
 )
 
 
@@ -54,32 +55,39 @@ class Finding:
     number: str = ""
 
 
-is_compiled = seen(lambda r: ev.compiled(r.arm))
-uncompiled_passes = passes(ev.uncompiled, "is compile needed for the failure?")
+def is_compiled(case: Case) -> Answer:
+    return YES if case.compiled else NO
+
+
+def not_compiled(case: Case) -> Answer:
+    return NO if case.compiled else YES
+
+
+uncompiled_passes = passes(Case.uncompiled, "is compile needed for the failure?")
 uncompiled_is_wired_wrong = beside(
-    ev.uncompiled,
+    Case.uncompiled,
     lambda case, r: s.wiring(r) and s.root_code(r) == s.root_code(case.record),
     "is compile needed for the failure?",
 )
 warm = passes(
-    lambda arm: arm.changed(warmup="warm2", stream="capture", thread="capture"),
+    lambda case: case.arm.changed(warmup="warm2", stream="capture", thread="capture"),
     "is it gone once this thread and stream ran the step?",
 )
-uncaptured_passes = passes(lambda arm: arm.changed(capture="none"), "is the capture needed for the failure?")
+uncaptured_passes = passes(lambda case: case.arm.changed(capture="none"), "is the capture needed for the failure?")
 eager_gets_through = beside(
-    lambda arm: ev.uncompiled(arm),
+    Case.uncompiled,
     lambda case, r: r.status == "pass" or not ev.failed_before_capture(r),
     "does the eager step run at all?",
     "the eager step fails too, before any capture",
 )
-without_trees_passes = passes(lambda arm: arm.changed(compile="default"), "does it pass without cudagraph trees?")
+without_trees_passes = passes(lambda case: case.arm.changed(compile="default"), "does it pass without cudagraph trees?")
 twin_fails_before_capture = beside(
-    ev.twin,
+    twin,
     lambda case, r: ev.failed_before_capture(r),
     "does the compiler fail on the twin too?",
     "the compiler fails on the step but not on its twin",
 )
-twin_is_wrong = beside(ev.twin, lambda case, r: r.status == "wrong", "is the twin wrong too in this arm?")
+twin_is_wrong = beside(twin, lambda case, r: r.status == "wrong", "is the twin wrong too in this arm?")
 operators_hold = recorded(
     "a check of every custom operator of the step (effective.opcheck)",
     lambda r: r.effective.get("opcheck"),
@@ -91,7 +99,7 @@ same_twice = recorded(
 )
 tuning_is_to_blame = all_of(
     seen(lambda r: r.counts.get("autotune", 0) > 0 and r.arm.tuning == "live"),
-    passes(lambda arm: arm.changed(tuning="pinned"), "is it right with the tuning pinned?"),
+    passes(lambda case: case.arm.changed(tuning="pinned"), "is it right with the tuning pinned?"),
 )
 nothing_missing = recorded(
     "kernels of the graph against an eager run (graph.missing)", lambda r: r.graph.get("missing"), lambda m: not m
@@ -169,7 +177,7 @@ RULES = (
         "5", "K3", "kernel", "the step's own streams are wired wrongly: it touches work outside the capture",
         all_of(
             seen(s.wiring),
-            any_of(seen(lambda r: not ev.compiled(r.arm)), uncompiled_is_wired_wrong),
+            any_of(not_compiled, uncompiled_is_wired_wrong),
             subjects_own,
         ),
     ),
@@ -207,8 +215,9 @@ RULES = (
         all_of(
             seen(lambda r: s.wrong_before_replay(r) or s.undeclared_change(r)),
             any_of(
-                seen(lambda r: not ev.compiled(r.arm) or s.operator_writes_unsaid(r)),
-                beside(ev.uncompiled, lambda case, r: r.status == "wrong", "is it wrong uncompiled too?"),
+                not_compiled,
+                seen(s.operator_writes_unsaid),
+                beside(Case.uncompiled, lambda case, r: r.status == "wrong", "is it wrong uncompiled too?"),
             ),
             any_of(changes_unsaid, same_twice, tuning_is_to_blame),
             reference_agrees,
@@ -277,7 +286,7 @@ def _no_class(case: Case) -> str:
         return f"no class fits: the step breaks its contract: {_first_line(broken.text)}"
     if root and record.stage == "build":
         return f"no class fits: the step cannot be built {_told(root)}"
-    if ev.failed_before_capture(record) and not ev.compiled(record.arm):
+    if ev.failed_before_capture(record) and not case.compiled:
         return f"no class fits: the eager step fails before any capture {_told(root)}"
     if root is None:
         return f"no class fits: {record.status}: {record.reason}".removesuffix(": ")

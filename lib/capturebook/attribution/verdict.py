@@ -164,7 +164,7 @@ def _sentence(verdict: Verdict, decision: Decision) -> str:
     cls = f", class {verdict.class_}" if verdict.class_ else ""
     fix = {
         "fixed": f" Fix: {verdict.fix}",
-        "not fixed": f" This did not fix it here: {verdict.fix}",
+        "not fixed": f" Not cured yet: {verdict.fix}",
         "not tried": f" Fix, not tried here: {verdict.fix}",
         "needs a code change": f" The fix needs a change of code: {verdict.fix}",
     }.get(verdict.fixed or "", "")

@@ -16,6 +16,26 @@ def projection() -> Step:
     )
 
 
+def compiling(mode: str) -> Step:
+    w = weight()
+    half = torch.compile(lambda x: torch.relu(x @ w), mode=mode)
+    return Step(
+        fn=lambda x: half(x) + x,
+        make_inputs=matrix,
+        reference=lambda x: torch.relu(x.double() @ w.double()) + x.double(),
+    )
+
+
+def brings_its_own_trees() -> Step:
+    """A library compiles a part of the step with reduce-overhead, whose trees then meet the caller's capture."""
+    return compiling("reduce-overhead")
+
+
+def brings_its_own_trees_fixed() -> Step:
+    """The part is compiled in a mode without trees."""
+    return compiling("default")
+
+
 def twice(between) -> Step:
     w = weight()
 

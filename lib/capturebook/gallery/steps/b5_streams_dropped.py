@@ -79,6 +79,34 @@ def fork_compiled_join_eager_fixed() -> Step:
     return split(torch.compiler.disable, lambda compile_, step_with, fork: step_with(compile_(lambda x: fork(x))))
 
 
+def forking(compile_) -> Step:
+    side = torch.cuda.Stream()
+
+    @compile_
+    def fork(x):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            return x * 2 + 1
+
+    def fn(x):
+        a = fork(x)
+        b = x * 3
+        torch.cuda.current_stream().wait_stream(side)
+        return a + b
+
+    return step(fn)
+
+
+def compiles_its_fork() -> Step:
+    """The step compiles its forking part of its own accord, whatever the arm says; its streams are lost all the same."""
+    return forking(torch.compile(backend="aot_eager"))
+
+
+def compiles_its_fork_fixed() -> Step:
+    """The forking part stays as it is written."""
+    return forking(lambda fork: fork)
+
+
 def pinned(seed: int) -> tuple:
     x = torch.randn(4096, generator=torch.Generator().manual_seed(seed))
     return (x.pin_memory(),)
