@@ -98,7 +98,7 @@ def forking(compile_) -> Step:
 
 
 def compiles_its_fork() -> Step:
-    """The step compiles its forking part of its own accord, whatever the arm says; its streams are lost all the same."""
+    """The step compiles its forking part of its own accord, whatever the arm says; its streams are lost."""
     return forking(torch.compile(backend="aot_eager"))
 
 
