@@ -69,7 +69,7 @@ def test_fresh_memory_is_nan_inside_the_block_only():
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-POINT = {"batch": 3, "heads": 16, "context": 1024, "rates": {}}
+POINT = {"batch": 3, "heads": 16, "context": 1024, "cache": "bf16", "rates": {}}
 SMALL = sweep.Size(sets=2, window_slots=3 * 256, extra_slots=3 * 256)
 
 
@@ -112,6 +112,25 @@ def test_bytes_are_those_of_the_rows_really_selected():
     assert found["share"] == pytest.approx(payload["floor_us"] / 20.0)
     assert found["gbps"] == pytest.approx(payload["bytes"] / 20e-6 / 1e9)
     assert sweep.speed([10.0], without)["share"] is None
+
+
+def test_a_point_of_the_fp8_cache():
+    """584 bytes a row, checked against float64 like any other; half again as many sets as in bf16 to be cold."""
+    from capturebook.kernels.sparse_mla import decode
+
+    point = {**POINT, "cache": "fp8"}
+    inputs = sweep.draw(point, SMALL, 0, "cpu")
+    assert inputs[0].window_cache.shape == (3, 149_760) and inputs[0].window_cache.dtype == torch.uint8
+    assert [check["ok"] for check in sweep.verify("mma fp8", decode, inputs[0])] == [True, True]
+    rows = sum(int((x >= 0).sum()) for one in inputs for x in (one.window_indices, one.extra_indices)) / 2
+    payload = sweep.common(point, SMALL, inputs)
+    assert payload["cache"] == "fp8"
+    assert payload["bytes"] == pytest.approx(rows * (584 + 4) + 2 * 3 * 16 * 1024, rel=0.02)
+    fp8, bf16 = (sweep.fit(64, 2048, 60_000_000, 100 << 30, cache) for cache in ("fp8", "bf16"))
+    assert fp8.sets > bf16.sets and (fp8.window_slots, fp8.extra_slots) == (bf16.window_slots, bf16.extra_slots)
+    probes = sweep.plan_sweep(Params(batches=[8], contexts=[2048], cache="fp8"), {})
+    options = probes[0].subject.options
+    assert options["cache"] == "fp8" and list(options["variants"]) == ["simt fp8", "mma fp8"]
 
 
 def test_inputs_follow_memory_and_say_what_was_left_out():

@@ -26,6 +26,15 @@ def test_both_kernels_agree_with_float64(tmp_path):
     assert all("BLOCK_N=" in r.payload["config"] for r in records)
 
 
+@pytest.mark.skipif(OLD, reason=f"the interpreter of triton {triton.__version__} cannot loop with numpy >= 2.4")
+def test_the_fp8_kernel_agrees_with_float64(tmp_path):
+    run = SimpleNamespace(path=tmp_path, name="test", nonce="f00d", append=lambda record: None)
+    with ProbePool(run, on_event=lambda text: None) as pool:
+        records = pool.run(interpret.plan_interpret(["mma"], cache="fp8"))
+    assert [(r.status, r.reason) for r in records] == [("pass", "")] * 2
+    assert all(r.payload["cache"] == "fp8" and 0 < r.payload["error"] < interpret.TOLERANCE for r in records)
+
+
 def context(probe):
     return SimpleNamespace(probe=probe, args=probe.args, seed=probe.seed, stage=lambda name: None)
 

@@ -12,6 +12,7 @@ from .occupancy import occupancy
 from .specialise import Specialisation, config_text, specialise
 
 SPARSE_MLA = "capturebook.kernels.sparse_mla.examples:examples"
+SPARSE_MLA_FP8 = "capturebook.kernels.sparse_mla.examples:examples_fp8"
 INDEXER = "capturebook.kernels.indexer.examples:examples"
 """Where the built-in kernels' example calls come from. Those of a user's step are recorded from a call of it."""
 

@@ -19,8 +19,11 @@ TARGET = 90
 """Whose pinned configuration is interpreted: its block sizes count here, its warps and stages do not."""
 
 
-def plan_interpret(kernels: Iterable[str] = ("mma", "simt"), seed: int = 0, deadline: float = 240.0) -> list[Probe]:
+def plan_interpret(
+    kernels: Iterable[str] = ("mma", "simt"), seed: int = 0, deadline: float = 240.0, cache: str = "bf16"
+) -> list[Probe]:
     """Two probes for each kernel: several splits with the combine kernel after them, and one split without it."""
+    own = {} if cache == "bf16" else {"cache": cache}
     shapes = [
         {"batch": 2, "heads": 16, "context": 512, "window": 96, "topk": 64, "kind": "random"},
         {"batch": 1, "heads": 8, "context": 40, "window": 32, "topk": 16, "kind": "sink"},
@@ -28,11 +31,11 @@ def plan_interpret(kernels: Iterable[str] = ("mma", "simt"), seed: int = 0, dead
     return [
         Probe(
             kind="interpret",
-            subject=Subject(target="capturebook.kernels.sparse_mla:decode", options={"kernel": kernel, **shape}),
+            subject=Subject(target="capturebook.kernels.sparse_mla:decode", options={"kernel": kernel, **shape, **own}),
             job="capturebook.measure.interpret:run",
             seed=seed,
             env=ENVIRONMENT,
-            label=f"{kernel} interpreted, batch {shape['batch']}",
+            label=f"{kernel} on {cache} interpreted, batch {shape['batch']}",
             deadline=deadline,
         )
         for kernel in kernels
@@ -43,7 +46,7 @@ def plan_interpret(kernels: Iterable[str] = ("mma", "simt"), seed: int = 0, dead
 def run(ctx) -> dict:
     """Job: compare one call with float64; `wrong` if out or lse differ.
 
-    The subject's options are kernel, batch, heads, context, window, topk and kind.
+    The subject's options are kernel, batch, heads, context, window, topk and kind, and cache where it is not bf16.
     """
     import torch
     import triton
@@ -55,7 +58,7 @@ def run(ctx) -> dict:
     ctx.stage("build")
     shape = dict(ctx.probe.subject.options)
     kernel, batch, heads = shape.pop("kernel"), shape["batch"], shape["heads"]
-    config = pinned.pinned_config(kernel, TARGET, heads, batch)
+    config = pinned.pinned_config(kernel, TARGET, heads, batch, shape.get("cache", "bf16"))
     inputs = make_inputs(ctx.seed, **shape, holes=0.2)
     ctx.stage("verify")
     out, lse = interpret(kernel, inputs.tensors(), inputs.scale, config)

@@ -25,8 +25,9 @@ def plan_sweep(params: Any, rates: dict, tuning: str = "live") -> list[Probe]:
 
     rates: what `rates` below returns. tuning: "live" (autotuned in the process, before the check) or "pinned".
     """
-    variants = {kernel: {"kernel": kernel, "tuning": tuning} for kernel in params.kernels}
-    point = {"variants": variants, "heads": params.heads}
+    names = {kernel: kernel if params.cache == "bf16" else f"{kernel} {params.cache}" for kernel in params.kernels}
+    variants = {names[kernel]: {"kernel": kernel, "tuning": tuning} for kernel in params.kernels}
+    point = {"variants": variants, "heads": params.heads, "cache": params.cache}
     return [
         Probe(
             kind="sweep",
@@ -58,11 +59,11 @@ def run(ctx) -> dict:
     a = {**ctx.probe.subject.options, **ctx.args}
     free, _ = torch.cuda.mem_get_info()
     budget = int(a["memory_gib"] * 2**30 or 0.7 * free)
-    size = fit(a["batch"], a["context"], timing.l2_bytes(), min(budget, free))
+    size = fit(a["batch"], a["context"], timing.l2_bytes(), min(budget, free), a["cache"])
     if size.problem:
         return {"status": "skipped", "reason": size.problem, "payload": common(a, size, None)}
     inputs = draw(a, size, ctx.seed, "cuda")
-    functions = {name: prepare(variant, a["heads"], a["batch"]) for name, variant in a["variants"].items()}
+    functions = {name: prepare(variant, a["heads"], a["batch"], a["cache"]) for name, variant in a["variants"].items()}
     for function in functions.values():
         function(*inputs[0].args())  # compiles, and tunes if it is live, so that the checked call is the timed one
     ctx.stage("verify")
@@ -79,7 +80,7 @@ def run(ctx) -> dict:
     if found:
         return {**refusal(found), "checks": checks}
     payload["variants"] = {
-        name: {**a["variants"][name], "config": chosen(variant["kernel"]), **speed(samples[name], payload)}
+        name: {**a["variants"][name], "config": chosen(variant["kernel"], a["cache"]), **speed(samples[name], payload)}
         for name, variant in a["variants"].items()
     }
     return {"status": "pass", "checks": checks, "payload": payload, "samples": samples}
@@ -96,16 +97,17 @@ class Size:
     problem: str = ""
 
 
-def fit(batch: int, context: int, l2_bytes: int, budget: int) -> Size:
+def fit(batch: int, context: int, l2_bytes: int, budget: int, cache: str = "bf16") -> Size:
     """Sizes of the inputs for one point within `budget` bytes: sets enough to be cold, caches as a server would have.
 
     Every set has caches of its own, so no row comes twice in a replay. If those of the whole context do not fit, the
     extra cache shrinks to as few pages as the selected rows fill; then requests of one call may share rows.
     """
+    from ..kernels.sparse_mla.formats import page_stride
     from ..kernels.sparse_mla.inputs import EXTRA_PAGE, WINDOW_PAGE
     from ..kernels.sparse_mla.launch import HEAD_DIM
 
-    row = 2 * HEAD_DIM
+    row = 2 * HEAD_DIM if cache == "bf16" else page_stride(EXTRA_PAGE) // EXTRA_PAGE
     least_rows = batch * (min(128, context) * 7 // 8 + min(512, context // 4) * 7 // 8)  # lengths are 7/8 and more
     sets = timing.cold_sets(least_rows * row, l2_bytes)
     window = batch * WINDOW_PAGE
@@ -129,37 +131,33 @@ def draw(a: dict, size: Size, seed: int, device: str) -> list:
 
     slots = {"window_slots": size.window_slots, "extra_slots": size.extra_slots}
     return [
-        make_inputs(seed + i, a["batch"], a["heads"], a["context"], device=device, **slots) for i in range(size.sets)
+        make_inputs(seed + i, a["batch"], a["heads"], a["context"], device=device, cache=a["cache"], **slots)
+        for i in range(size.sets)
     ]
 
 
-def prepare(variant: dict, heads: int, batch: int):
+def prepare(variant: dict, heads: int, batch: int, cache: str = "bf16"):
     """`decode` with the variant's kernel; a pinned variant's autotuner is left its pinned configuration."""
     import torch
 
     from ..kernels.sparse_mla import decode, pinned
+    from ..kernels.sparse_mla.op import tuner_of
 
     if variant["tuning"] == "pinned":
         major, minor = torch.cuda.get_device_capability()
-        config = pinned.pinned_config(variant["kernel"], major * 10 + minor, heads, batch)
-        pinned.pin(_tuner(variant["kernel"]), config)
+        config = pinned.pinned_config(variant["kernel"], major * 10 + minor, heads, batch, cache)
+        pinned.pin(tuner_of(variant["kernel"], cache), config)
     elif variant["tuning"] != "live":
         raise ValueError(f"tuning: {variant['tuning']!r}; allowed: live, pinned")
     return partial(decode, kernel=variant["kernel"])
 
 
-def _tuner(kernel: str):
-    from ..kernels.sparse_mla.mma import mma_kernel
-    from ..kernels.sparse_mla.simt import simt_kernel
-
-    return {"mma": mma_kernel, "simt": simt_kernel}[kernel]
-
-
-def chosen(kernel: str) -> str:
+def chosen(kernel: str, cache: str = "bf16") -> str:
     """What a kernel's autotuner has in use here: its only configuration, or the winners of this process."""
+    from ..kernels.sparse_mla.op import tuner_of
     from .specialise import config_text
 
-    tuner = _tuner(kernel)
+    tuner = tuner_of(kernel, cache)
     configs = tuner.configs if len(tuner.configs) == 1 else tuner.cache.values()
     return "; ".join(dict.fromkeys(config_text(config) for config in configs))
 
@@ -183,14 +181,14 @@ def verify(name: str, function, inputs) -> list[dict]:
 
 def common(a: dict, size: Size, inputs: list | None) -> dict:
     """The part of the payload that the variants share: the point, what a call moves and computes, the floor."""
-    payload = {name: a[name] for name in ("batch", "context", "heads")}
+    payload = {name: a[name] for name in ("batch", "context", "heads", "cache")}
     payload |= {"sets": size.sets, "left_out": list(size.left_out), "tokens_per_second_means": TOKENS}
     if inputs is None:
         return payload
     from ..kernels.sparse_mla.cost import decode_cost
 
     entries = sum(int(one.window_lengths.sum() + one.extra_lengths.sum()) for one in inputs) / len(inputs)
-    cost = decode_cost(a["batch"], a["heads"], round(entries))
+    cost = decode_cost(a["batch"], a["heads"], round(entries), cache=a["cache"])
     payload |= {"bytes": cost.bytes, "flops": cost.flops, "floor_us": None, "floor_bound": None, "floor_source": None}
     if a["rates"]:
         tb_s, tflops = a["rates"]["tb_s"], a["rates"]["tflops"]

@@ -51,6 +51,7 @@ class Params(BaseModel):
     options: dict[Name, Any] = _declare({}, "keywords for the subject's build")
     kernels: list[Name] = _declare(["simt", "mma"], "kernels compared", min_length=1, max_length=8)
     heads: Literal[8, 16, 32, 64, 128] = _declare(64, "query heads on this GPU")
+    cache: Literal["bf16", "fp8"] = _declare("bf16", "latent cache of the built-in step: bf16 rows, or V4's fp8 pages")
     batches: list[Annotated[int, Field(ge=1, le=1024)]] = _declare(
         [1, 8, 64], "sweep: decode rows in one step", min_length=1, max_length=16
     )

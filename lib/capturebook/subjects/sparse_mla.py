@@ -14,18 +14,14 @@ from functools import partial
 import torch
 
 from ..kernels.sparse_mla.inputs import make_inputs
-from ..kernels.sparse_mla.mma import mma_kernel
-from ..kernels.sparse_mla.op import decode
+from ..kernels.sparse_mla.op import decode, tuner_of
 from ..kernels.sparse_mla.pinned import pin, pinned_config
 from ..kernels.sparse_mla.reference import decode_reference
-from ..kernels.sparse_mla.simt import simt_kernel
 from ..kernels.sparse_mla.twin import decode_twin
 from .step import Step
 
 _unregistered_call = ctypes.CDLL(None).getpid
 """Stands for a server's JIT kernel that is not registered with torch: a foreign call, which costs a graph break."""
-
-KERNELS = {"mma": mma_kernel, "simt": simt_kernel}
 
 
 def build(
@@ -38,19 +34,21 @@ def build(
     context: int = 2048,
     heads: int = 64,
     hidden: int = 1024,
+    cache: str = "bf16",
 ) -> Step:
     """The decode step on CUDA, or on a CPU without overlap. hidden: width of x; heads: query heads of this rank.
+
+    cache: "bf16", or "fp8", the pages that DeepSeek-V4 is served with, of which the kernels have their own versions.
 
     Raises ValueError naming the option.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    if kernel not in KERNELS:
-        raise ValueError(f"kernel: {kernel!r}; allowed: {', '.join(KERNELS)}")
+    tuner = tuner_of(kernel, cache)
     if overlap and device == "cpu":
         raise ValueError("overlap: true; a CPU has no streams, allowed here: false")
     weight = torch.randn(hidden, 512, generator=torch.Generator().manual_seed(1)).to(device, torch.bfloat16)
     weight /= hidden**0.5
-    first = make_inputs(0, batch=batch, heads=heads, context=context, device=device)
+    first = make_inputs(0, batch=batch, heads=heads, context=context, device=device, cache=cache)
     side = torch.cuda.Stream() if overlap else None
 
     def inputs(seed: int) -> tuple:
@@ -110,10 +108,9 @@ def build(
     # bf16 rounds attention, gate and product once each: 3 x 2^-8 at most, relative to the largest output.
     tolerance = [1.2e-2, 1e-2]
     common = {"make_inputs": inputs, "reference": reference, "tolerance": tolerance}
-    tuner = KERNELS[kernel]
     if tuning == "pinned" and device == "cuda":
         major, minor = torch.cuda.get_device_capability()
-        pin(tuner, pinned_config(kernel, major * 10 + minor, heads, batch))
+        pin(tuner, pinned_config(kernel, major * 10 + minor, heads, batch, cache))
     return Step(
         fn=step_with(partial(decode, kernel=kernel)),
         twin=Step(fn=step_with(decode_twin), **common),
