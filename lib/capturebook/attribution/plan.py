@@ -72,9 +72,8 @@ def subject(parameters: dict) -> Subject:
     options = dict(parameters["options"])
     if parameters["subject"].startswith("capturebook.subjects.sparse_mla:"):
         options.setdefault("heads", parameters["heads"])
-        if (
-            parameters.get("cache", "bf16") != "bf16"
-        ):  # the default is not said: runs made before it was a choice say none
+        # The default is not said: runs made before it was a choice say none.
+        if parameters.get("cache", "bf16") != "bf16":
             options.setdefault("cache", parameters["cache"])
     return Subject(target=parameters["subject"], options=options)
 
