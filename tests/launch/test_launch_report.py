@@ -68,7 +68,7 @@ def test_a_run_that_is_not_there_gets_no_launch(bench):
 @here_only
 def test_a_comparison_has_a_page_of_its_own(bench):
     path = written(bench, load=None, arms=COMPARISON["arms"][1:], rivals=COMPARISON["rivals"][1:2])
-    done = bench.cli("launch", str(path))
+    done = bench.cli("launch", str(path), cwd=bench.root)
     err = done.communicate(timeout=120)[1]
     assert done.returncode == 0 and "report: outputs/comparisons/ab-" in err, err
     page = bench.root / err.strip().splitlines()[-1].removeprefix("report: ")
@@ -77,7 +77,7 @@ def test_a_comparison_has_a_page_of_its_own(bench):
     assert rows(text, "rivals")[0][1] == "DELAY=0, without --compile"
     assert [row[0] for row in rows(text, "launches")] == ["ab-mma, round 1", "ab-compiled, round 1"]
     assert "905 cudaErrorStreamCaptureIsolation" in text and len(leads(page)) == 2
-    again = bench.cli("report", str(page.parent.relative_to(bench.root)))
+    again = bench.cli("report", str(page.parent.relative_to(bench.root)), cwd=bench.root)
     assert again.communicate(timeout=60)[1] == f"report: {page.relative_to(bench.root)}\n"
 
 
