@@ -4,6 +4,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import get_args
 
 import yaml
 
@@ -82,7 +83,7 @@ def apply_sets(values: dict, sets: list[str]) -> dict:
             raise ParameterError(f"--set: given {item!r}; allowed: name=value")
         if name not in Params.model_fields:
             raise ParameterError(unknown(name))
-        if Params.model_fields[name].annotation is str:
+        if _is_text(Params.model_fields[name].annotation):
             values[name] = text
             continue
         try:
@@ -90,6 +91,11 @@ def apply_sets(values: dict, sets: list[str]) -> dict:
         except ValueError:
             raise ParameterError(f"parameter {name}: given {text}; allowed: {allowed(name)}, as JSON") from None
     return values
+
+
+def _is_text(annotation) -> bool:
+    """Whether a parameter is any text, or one of some texts."""
+    return annotation is str or all(isinstance(choice, str) for choice in get_args(annotation) or [None])
 
 
 def _refuse(constant: str):
