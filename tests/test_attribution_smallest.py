@@ -10,7 +10,7 @@ from capturebook.attribution.smallest import arm_of, plain_values, search
 from capturebook.records import Arm
 from evidence import h200
 from evidence.cases import COLD, STORY, WARM
-from evidence.records import controls, fail, info, record, wrong
+from evidence.records import controls, fail, info, record, run_of, wrong
 
 LETTERS = frozenset("abcdefgh")
 
@@ -63,10 +63,10 @@ def test_what_has_no_result_is_said_and_not_taken_for_a_pass():
 
 
 def test_a_plain_arm_leaves_alone_what_the_subject_decides():
-    assert plain_values(fail(WARM, 900)) == {"capture": "none"}
+    assert plain_values(fail(WARM, 900), {}) == {"capture": "none"}
     made = fail(Arm(compile="default", fullgraph=True, env={"A": "1"}, overlap=False, sync="event"), 900)
-    assert plain_values(made) == {"capture": "none", "compile": "none", "fullgraph": False, "env:A": None}
-    without = arm_of(made.arm, plain_values(made), frozenset({"capture", "fullgraph"}))
+    assert plain_values(made, {}) == {"capture": "none", "compile": "none", "fullgraph": False, "env:A": None}
+    without = arm_of(made.arm, plain_values(made, {}), frozenset({"capture", "fullgraph"}), {})
     assert without == Arm(overlap=False, sync="event"), "fullgraph means nothing uncompiled"
 
 
@@ -173,3 +173,21 @@ def test_arms_whose_records_disagree_are_unclear():
 def test_without_controls_nothing_is_said_about_the_set():
     run, records = story_run()
     assert judge(run, {}, [r for r in records if r.role != "control"]).smallest is None
+
+
+def test_a_variable_that_the_run_sets_is_a_factor_and_the_step_s_own_is_not():
+    variables = {"TORCHINDUCTOR_CUDAGRAPHS": "1", "DECODE_SCALE": "3"}
+    compiled = Arm(compile="default")
+    records = run_of(
+        fail(compiled, 900, frames="trees"),
+        record(WARM),
+        record(compiled.changed(capture="none")),
+        record(compiled.changed(env={"TORCHINDUCTOR_CUDAGRAPHS": "0"}), role="fix"),
+    )
+    found = judge(info(compiled, env=variables), {}, records).smallest
+    assert found["factors"] == {"capture": "global", "compile": "default", "env:TORCHINDUCTOR_CUDAGRAPHS": "1"}
+    assert found["sentence"] == (
+        "900 needs capture=global, compile=default and TORCHINDUCTOR_CUDAGRAPHS=1, all together: "
+        "without any one of them this failure does not come."
+    )
+    assert judge(info(compiled, env=variables), {}, records[:-1]).smallest is None

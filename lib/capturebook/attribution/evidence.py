@@ -169,8 +169,18 @@ def without_variables(arm: Arm, run: Mapping[str, str]) -> Arm:
     profiler settings have a test of their own (a scrubbed process).
     """
     kept = {k: v for k, v in arm.env.items() if k == TREES_VARIABLE}
-    undone = {k: "" for k in run if _LIBRARIES_OWN.match(k) and k not in (TREES_VARIABLE, *SETTINGS)}
+    undone = {k: undo(k) for k in libraries_own(run) if k != TREES_VARIABLE}
     return arm.changed(env={**undone, **kept})
+
+
+def libraries_own(run: Mapping[str, str]) -> list[str]:
+    """Variables of CUDA, torch and triton that a run sets, those aside that a scrubbed process is for."""
+    return [k for k in run if _LIBRARIES_OWN.match(k) and k not in SETTINGS]
+
+
+def undo(name: str) -> str:
+    """The value by which an arm undoes a variable that its run sets; an empty one takes it away."""
+    return "0" if name == TREES_VARIABLE else ""
 
 
 def twin(arm: Arm) -> Arm:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..records import Arm
 from ..records.settings import SETTINGS
-from .evidence import TREES_VARIABLE, without_variables
+from .evidence import TREES_VARIABLE, undo, without_variables
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,11 @@ def _value(value, arm: Arm, run: Mapping[str, str]):
         case "trees off":
             # A mode with trees has them by itself; any other owes them to the variable, wherever that was set.
             set_here = TREES_VARIABLE in {**run, **arm.env}
-            return {**arm.env, TREES_VARIABLE: "0"} if set_here or arm.compile not in _WITHOUT_TREES else arm.env
+            return (
+                {**arm.env, TREES_VARIABLE: undo(TREES_VARIABLE)}
+                if set_here or arm.compile not in _WITHOUT_TREES
+                else arm.env
+            )
         case "without settings":
             return {k: v for k, v in arm.env.items() if k not in SETTINGS}
         case "without variables":

@@ -6,7 +6,7 @@ arm and the same arm made plain. A set of factors stands for the plain arm with 
 a time and nothing twice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..records import Arm, Record
@@ -85,15 +85,18 @@ _PLAIN = {
 """The harmless value of a factor. What the failing arm leaves to the subject (None) stays so."""
 
 
-def plain_values(record: Record) -> dict[str, object]:
-    """{factor: its plain value}, for each in which the failing arm is not plain; variables as `env:NAME` (unset)."""
+def plain_values(record: Record, run: Mapping[str, str]) -> dict[str, object]:
+    """{factor: its plain value}, for each in which the failing arm is not plain; variables as `env:NAME` (unset).
+
+    `run`: variables set for every probe of the run; those of the step's own stay as they are.
+    """
     arm = record.arm
     plain = {name: value for name, value in _PLAIN.items() if getattr(arm, name) not in (None, value)}
     if arm.warmup not in ("warm2", "warm3"):
         plain["warmup"] = "warm2"
     if arm.tuning != "pinned" and _tuned(record):
         plain["tuning"] = "pinned"
-    return plain | {f"env:{name}": None for name in arm.env}
+    return plain | {f"env:{name}": None for name in (*ev.libraries_own(run), *arm.env)}
 
 
 def _tuned(record: Record) -> bool:
@@ -102,10 +105,12 @@ def _tuned(record: Record) -> bool:
     return users or record.counts.get("autotune", 0) + record.counts.get("autotune@capture", 0) > 0
 
 
-def arm_of(failing: Arm, plain: dict, kept: frozenset) -> Arm:
+def arm_of(failing: Arm, plain: dict, kept: frozenset, run: Mapping[str, str]) -> Arm:
     """The failing arm with every factor that is not `kept` at its plain value."""
     changed = {k: v for k, v in plain.items() if k not in kept and not k.startswith("env:")}
-    env = {k: v for k, v in failing.env.items() if f"env:{k}" not in plain or f"env:{k}" in kept}
+    left_out = {k.removeprefix("env:") for k in plain if k.startswith("env:") and k not in kept}
+    env = {k: v for k, v in failing.env.items() if k not in left_out}
+    env |= {k: ev.undo(k) for k in left_out if k in run}
     arm = failing.changed(**changed, env=env)
     # What only means something to the compiler goes with it, so that two names of one arm are one probe.
     return ev.uncompiled(arm) if arm.compile == "none" else arm
@@ -119,24 +124,32 @@ class Smallest:
     plain: dict
     failing: Record
     records: dict[frozenset, Record]
+    run: Mapping[str, str]
+    """Variables set for every probe of the run."""
+
+    def values(self, names) -> dict[str, object]:
+        """What the failing arm has for each of these factors, in order."""
+        arm = self.failing.arm
+        env = {f"env:{name}": value for name, value in {**self.run, **arm.env}.items()}
+        return {name: env[name] if name in env else getattr(arm, name) for name in sorted(names)}
 
     def needs(self) -> list[Need]:
         """The arms that the search would have to know next."""
         why = "is this factor part of the smallest failing set?"
-        return [Need("arm", arm_of(self.failing.arm, self.plain, kept), why) for kept in self.found.wanted]
+        return [Need("arm", arm_of(self.failing.arm, self.plain, kept, self.run), why) for kept in self.found.wanted]
 
     def to_json(self) -> dict | None:
         """As the verdict holds it; None as long as it is not known what leaving out each factor by itself does."""
         factors = frozenset(self.plain)
         if self.found.needed == factors and self.found.wanted:
             return None
-        arm, needed = self.failing.arm, sorted(self.found.needed)
+        needed = sorted(self.found.needed)
         used = [factors, self.found.needed]
         used += [factors - {name} for name in self.plain] + [self.found.needed - {name} for name in needed]
         return {
-            "factors": {name: _value(arm, name) for name in needed},
+            "factors": self.values(needed),
             "plain": {name: self.plain[name] for name in needed},
-            "no_part": {name: _value(arm, name) for name in sorted(factors - self.found.needed)},
+            "no_part": self.values(factors - self.found.needed),
             "minimal": self.found.minimal,
             "unclear": sorted(self.found.unclear),
             "records": sorted({self.records[kept].probe for kept in used if kept in self.records}),
@@ -145,21 +158,23 @@ class Smallest:
 
     def sentence(self) -> str:
         """`905 needs capture=global, compile=default and overlap=true, all together: without any one of them ...`"""
-        root, arm = ev.root_of(self.failing), self.failing.arm
+        root = ev.root_of(self.failing)
         what = str(root.code or root.type) if root else "The process's death"
         if self.failing.status == "wrong":
             what = "A wrong result"
         needed, spare = sorted(self.found.needed), sorted(frozenset(self.plain) - self.found.needed)
         if not needed:
-            return f"{what} needs none of {_listed(arm, spare)}: the step fails in the same way without them."
+            return f"{what} needs none of {_listed(self.values(spare))}: the step fails in the same way without them."
         several = len(needed) > 1
-        told = f"{what} needs {_listed(arm, needed)}{', all together' if several else ''}"
+        told = f"{what} needs {_listed(self.values(needed))}{', all together' if several else ''}"
         told += f": without {'any one of them' if several else 'it'} this failure does not come"
         without = [frozenset(self.plain) - {name} for name in needed]
         if not self.found.minimal and not all(self.found.tried.get(kept) == "other" for kept in without):
             told += f" (not shown for {', '.join(sorted(self.found.unclear) or needed)})"
         return (
-            f"{told}, and {_listed(arm, spare)} {'have' if len(spare) > 1 else 'has'} no part." if spare else f"{told}."
+            f"{told}, and {_listed(self.values(spare))} {'have' if len(spare) > 1 else 'has'} no part."
+            if spare
+            else f"{told}."
         )
 
 
@@ -173,13 +188,14 @@ def smallest(decision: Decision) -> Smallest | None:
         return None
     if decision.controls.state != "ok" or decision.conflict():
         return None
-    plain = plain_values(failing)
+    run = decision.evidence.env
+    plain = plain_values(failing, run)
     if not plain:
         return None
     records: dict[frozenset, Record] = {frozenset(plain): failing}
 
     def known(kept: frozenset) -> str | None:
-        tried = decision.evidence.of(arm_of(failing.arm, plain, kept), watched=True)
+        tried = decision.evidence.of(arm_of(failing.arm, plain, kept, run), watched=True)
         found = [r for r in tried if r.status in ev.CONCLUSIVE]
         if not found:
             return "unclear" if tried else None
@@ -188,17 +204,13 @@ def smallest(decision: Decision) -> Smallest | None:
         records[kept] = min(found, key=lambda r: r.role == "repeat")
         return "same" if ev.outcome(found[0]) == ev.outcome(failing) else "other"
 
-    return Smallest(search(frozenset(plain), known), plain, failing, records)
+    return Smallest(search(frozenset(plain), known), plain, failing, records, run)
 
 
-def _value(arm: Arm, name: str):
-    return arm.env[name.removeprefix("env:")] if name.startswith("env:") else getattr(arm, name)
-
-
-def _listed(arm: Arm, names: list[str]) -> str:
+def _listed(values: dict[str, object]) -> str:
+    """`capture=global, compile=default and NAME=1`."""
     told = []
-    for name in names:
-        value = _value(arm, name)
+    for name, value in values.items():
         word = str(value).lower() if isinstance(value, bool) else str(value)
         told.append(f"{name.removeprefix('env:')}={word}")
     return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"

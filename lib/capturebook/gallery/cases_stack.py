@@ -105,6 +105,8 @@ B7 = [
          "Unset PYTORCH_NO_CUDA_MEMORY_CACHING.", UNCOMPILED, env=UNCACHED, cured=True, cpu=True, cost=2),
     Case("b7_no_caching_kernel", "b6_b7_environment:kernel", "B7", "900 at any allocation; no capture works any more",
          "Unset PYTORCH_NO_CUDA_MEMORY_CACHING.", UNCOMPILED, env=UNCACHED, cured=True, cost=2),
+    Case("b7_nan_asserts", "b6_b7_environment:projection", "B7", "900 in generated code", "Unset the debug variable.",
+         COMPILED, env={"TORCHINDUCTOR_NAN_ASSERTS": "1"}, cured=True, cpu=True, cost=2),
     Case("b7_interpreter", "b6_b7_environment:kernel", "B7", "900, or a copy error, in Triton's interpreter",
          "Unset TRITON_INTERPRET.", UNCOMPILED, env={"TRITON_INTERPRET": "1"}, cured=True, cost=2),
 ]  # fmt: skip

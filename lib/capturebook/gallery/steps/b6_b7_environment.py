@@ -98,7 +98,8 @@ def host_thread() -> Step:
 
 
 def projection() -> Step:
-    """Without the caching allocator every allocation is a cudaMalloc, and those are refused in a capture."""
+    """A sound step. Without the caching allocator every allocation is a cudaMalloc, which a capture refuses; with NaN
+    asserts its compiled code reads values on the host."""
     return Step(fn=lambda x: x * 2 + 1, make_inputs=vector, reference=lambda x: x.double() * 2 + 1)
 
 
