@@ -160,6 +160,11 @@ def test_the_command_line_says_and_lists(bench):
     assert [line.split()[0] for line in err.splitlines()][1:-1] == [name for name in STAGES if name != "ready"]
     listed = bench.cli("launches").communicate(timeout=20)[1]
     assert json.loads(out)["run"] in listed and "ended" in listed
+    bench.write("up.sh", "echo up; while :; do sleep 0.1; done\n")
+    bench.write("up.yaml", "script: up.sh\nready: {log: ^up}\n")
+    err = bench.cli("launch", "up.yaml", *(["--host", bench.host] if bench.host else [])).communicate(timeout=30)[1]
+    stop = err.strip().splitlines()[-1].partition("; capturebook ")[2]
+    assert bench.cli(*stop.split()).wait(timeout=30) == 0 and not bench.running()
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def launch(args) -> int:
         if comparison.is_comparison(args.file[0]):
             return compare_launches(args.file[0], args.host, args.json)
         spec = launching.load(args.file[0])
-        return _told(args, partial(launching.launch, spec, args.host, on_event=say))
+        return _told(args, partial(launching.launch, spec, args.host, on_event=say), goes_on=spec.result is None)
     except (launching.LaunchFileError, FileNotFoundError) as exc:
         raise InputError(exc) from None
 
@@ -150,7 +150,7 @@ def _lines(line: str) -> None:
     say(f"  | {line}")
 
 
-def _told(args, act) -> int:
+def _told(args, act, goes_on: bool = False) -> int:
     try:
         with _surviving():
             record = act()
@@ -158,6 +158,8 @@ def _told(args, act) -> int:
         raise InputError(exc) from None
     if "run" in record.payload and record.status == "pass":
         _fetched(record)
+    if goes_on and record.status == "pass":
+        say(f"it goes on: capturebook attach {record.run} --log; capturebook stop {record.run}")
     if args.json:
         emit(record.model_dump())
     return COMPLETE if record.status == "pass" else INCOMPLETE
