@@ -192,7 +192,7 @@ def test_a_pin_is_an_argument_of_the_operator(monkeypatch):
         monkeypatch.setattr(tuner, "configs", list(tuner.configs))
     pinned.pin("bounded", 90)
     assert bounded_scores_kernel.configs == [pinned.pinned_config("bounded_scores_kernel", 90)]
-    assert re.fullmatch("PROGRAMS: .*; BLOCK: .*", pinned.tuning_of("bounded")) and pinned.tuning_of("stock") == "live"
+    assert re.fullmatch("PROGRAMS: .*; SHORT: .*", pinned.tuning_of("bounded")) and pinned.tuning_of("stock") == "live"
 
 
 @pytest.mark.parametrize("sm", TARGETS)

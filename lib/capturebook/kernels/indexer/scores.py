@@ -70,6 +70,11 @@ def score_page(
     return score
 
 
+@triton.jit
+def add_both(a, b, c, d):
+    return a + c, b + d
+
+
 @triton.autotune(configs=PADDED_CONFIGS, key=["batch_bucket", "table_width"])
 @triton.jit(do_not_specialize=["batch_bucket"])
 def padded_scores_kernel(
@@ -127,20 +132,18 @@ def bounded_scores_kernel(
     rows = tl.arange(0, ROWS)
     found = tl.load(lengths + rows, mask=rows < batch, other=0)
     tiles = tl.cdiv(tl.maximum(tl.minimum(found, table_width * PAGE), 0), PAGE)
-    ends = tl.cumsum(tiles, 0)
     total = tl.sum(tiles, 0)
     share = tl.cdiv(total, PROGRAMS)
     first = tl.minimum(tl.program_id(0) * share, total)
     last = tl.minimum(first + share, total)
-    # Without a share `first` is the total: all rows end at or before it, and the range of rows is empty.
-    first_row = tl.sum((ends <= first).to(tl.int32), 0)
-    end_row = tl.sum((ends < last).to(tl.int32), 0) + 1
-
-    for row in tl.range(first_row.to(tl.int64), end_row.to(tl.int64)):
-        length = load_length(lengths, row, table_width * PAGE)
-        end = tl.sum(tl.where(rows == row, ends, 0), 0)
-        start = end - tl.cdiv(length, PAGE)
+    # The rows that end at or before `first`: how many they are, and where the next one starts.
+    passed = (tl.cumsum(tiles, 0) <= first).to(tl.int32)
+    row, start = tl.reduce((passed, passed * tiles), 0, add_both)
+    row = row.to(tl.int64)
+    while start < last:
         query, weight = load_query(q, weights, row, HEADS, D, FP8, DOT_FP32)
+        length = load_length(lengths, row, table_width * PAGE)
+        end = start + tl.cdiv(length, PAGE)
         table = page_table + row * table_width
         line = scores + row * table_width * PAGE
         column = tl.maximum(first, start) - start
@@ -154,3 +157,5 @@ def bounded_scores_kernel(
             value = score_page(query, weight, keys, this, PAGE, D, FP8, E4M3, DOT_FP32)
             position = at * PAGE + tl.arange(0, PAGE)
             tl.store(line + position, value, mask=position < length)
+        start = end
+        row += 1

@@ -1,4 +1,4 @@
-"""Top-k of each request's scores as cache slots, bounded by device lengths: bisection for the k-th largest score."""
+"""Top-k of each request's scores as cache slots, bounded by device lengths: a search for the k-th largest score."""
 
 import triton
 import triton.language as tl
@@ -6,30 +6,135 @@ import triton.language as tl
 from ..sparse_mla.tiles import load_length
 
 CONFIGS = [
-    triton.Config({"BLOCK": block}, num_warps=warps, num_stages=1)
-    for block, warps in ((2048, 4), (2048, 8), (4096, 8), (4096, 16), (8192, 16))
+    triton.Config({"SHORT": short, "BLOCK": block}, num_warps=warps, num_stages=1)
+    for short, block, warps in ((2048, 8192, 8), (2048, 8192, 16), (2048, 4096, 8), (2048, 4096, 4), (1024, 4096, 8))
 ]
-"""BLOCK: scores that stay in registers; a longer row's others are read again in each pass, from the caches."""
+"""Scores that stay in registers: SHORT of a row no longer than that, else BLOCK. A longer row's others are read again
+in each pass, from the caches. One launch has rows of both kinds, so both are in one kernel."""
+
+GUESSES = tl.constexpr(12)
+"""Passes that interpolate before plain bisection, which ends in 32: normal scores take 9 passes, 13 at most."""
 
 
 @triton.jit
-def ordered(line, start, length, BLOCK: tl.constexpr):
-    """BLOCK scores from `start` as int32 that compare like the scores; the smallest int32 beyond the length.
+def key_of(value):
+    """int32 that compare like fp32 values: a float's bits compare like its size, a negative one's are flipped.
 
-    A float's bits compare like its size; a negative one's are flipped. Adding zero makes -0.0 the 0.0 it equals.
+    Adding zero makes -0.0 the 0.0 that it equals.
     """
-    position = start + tl.arange(0, BLOCK)
-    bits = (tl.load(line + position, mask=position < length, other=0.0) + 0.0).to(tl.int32, bitcast=True)
-    return tl.where(position < length, bits ^ ((bits >> 31) & 0x7FFFFFFF), -2147483648)
+    bits = (value + 0.0).to(tl.int32, bitcast=True)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 @triton.jit
-def count(head, line, length, threshold, BLOCK: tl.constexpr):
+def value_of(key):
+    """The inverse of `key_of`."""
+    return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def positions(start, PAGE: tl.constexpr, BLOCK: tl.constexpr):
+    """[BLOCK / PAGE, PAGE]: positions from `start` on, a page in a row."""
+    return start + tl.arange(0, BLOCK // PAGE)[:, None] * PAGE + tl.arange(0, PAGE)[None, :]
+
+
+@triton.jit
+def load_keys(line, start, length, beyond, PAGE: tl.constexpr, BLOCK: tl.constexpr):
+    """BLOCK scores from `start` as int32 that compare like them; `beyond` behind the length."""
+    position = positions(start, PAGE, BLOCK)
+    return tl.where(position < length, key_of(tl.load(line + position, mask=position < length, other=0.0)), beyond)
+
+
+@triton.jit
+def count(head, line, length, threshold, PAGE: tl.constexpr, BLOCK: tl.constexpr):
     """How many scores of a row are at or above the threshold; `head` holds the first BLOCK of them."""
-    found = tl.sum((head >= threshold).to(tl.int32), 0)
+    found = (head >= threshold).to(tl.int32)
     for start in tl.range(BLOCK, length, BLOCK):
-        found += tl.sum((ordered(line, start, length, BLOCK) >= threshold).to(tl.int32), 0)
-    return found
+        found += (load_keys(line, start, length, -2147483648, PAGE, BLOCK) >= threshold).to(tl.int32)
+    return tl.sum(found)
+
+
+@triton.jit
+def extremes(line, length, PAGE: tl.constexpr, BLOCK: tl.constexpr):
+    """(smallest, largest) score of a row, as int64 keys."""
+    small = load_keys(line, 0, length, 2147483647, PAGE, BLOCK)
+    large = load_keys(line, 0, length, -2147483648, PAGE, BLOCK)
+    for start in tl.range(BLOCK, length, BLOCK):
+        small = tl.minimum(small, load_keys(line, start, length, 2147483647, PAGE, BLOCK))
+        large = tl.maximum(large, load_keys(line, start, length, -2147483648, PAGE, BLOCK))
+    return tl.min(small).to(tl.int64), tl.max(large).to(tl.int64)
+
+
+@triton.jit
+def search(head, line, length, topk, PAGE: tl.constexpr, BLOCK: tl.constexpr):
+    """(edge, missing): all keys above the edge are taken, and of those equal to it as many as are missing.
+
+    Between two thresholds, one with more than topk scores at or above it and one with `above` <= topk, the next is
+    interpolated in the logarithm of the counts; an end that stays twice in a row counts half (the Illinois rule).
+    """
+    low, highest = extremes(line, length, PAGE, BLOCK)
+    # A row of up to topk keys takes no pass: all it has are equal to the lowest, or above it.
+    high = tl.where(length > topk, highest, low) + 1
+    below = length
+    above = tl.full([], 0, tl.int32)
+    step = 0
+    moved = 0  # 1: the lower threshold moved last; -1: the upper
+    low_weight = 1.0
+    high_weight = 1.0
+    while (above < topk) & (high - low > 1):
+        to_low = tl.log2(below.to(tl.float32) / topk) * low_weight
+        to_high = tl.log2(topk / tl.maximum(above.to(tl.float32), 0.5)) * high_weight
+        left, right = value_of(low.to(tl.int32)), value_of(high.to(tl.int32))
+        guess = key_of(left + (right - left) * (to_low / (to_low + to_high))).to(tl.int64)
+        middle = tl.where(step < GUESSES, guess, low + (high - low) // 2)
+        middle = tl.minimum(tl.maximum(middle, low + 1), high - 1)
+        found = count(head, line, length, middle.to(tl.int32), PAGE, BLOCK)
+        more = found > topk
+        low = tl.where(more, middle, low)
+        below = tl.where(more, found, below)
+        high = tl.where(more, high, middle)
+        above = tl.where(more, above, found)
+        high_weight = tl.where(more & (moved == 1), high_weight * 0.5, 1.0)
+        low_weight = tl.where((found <= topk) & (moved == -1), low_weight * 0.5, 1.0)
+        moved = tl.where(more, 1, -1)
+        step += 1
+    return (high - 1).to(tl.int32), topk - above
+
+
+@triton.jit
+def take(tile, start, taken, equal, edge, missing, length, table, target, PAGE: tl.constexpr, BLOCK: tl.constexpr):
+    """Writes a tile's selected slots; returns `taken` and `equal`, how many scores were above the edge and at it.
+
+    Both are counted at once, those at the edge in the upper half of a word: within a page, which stays in a warp, and
+    over the pages.
+    """
+    position = positions(start, PAGE, BLOCK)
+    over = ((tile > edge) & (position < length)).to(tl.int32)
+    even = ((tile == edge) & (position < length)).to(tl.int32)
+    both = over | (even << 16)
+    pages = tl.sum(both, 1)
+    ends = tl.cumsum(pages, 0)
+    before = (ends - pages)[:, None] + tl.cumsum(both, 1) - both
+    over_before = taken + (before & 0xFFFF)
+    even_before = equal + (before >> 16)
+    chosen = (over | (even & (even_before < missing).to(tl.int32))) > 0
+    column = start // PAGE + tl.arange(0, BLOCK // PAGE)
+    page = tl.load(table + column, mask=column * PAGE < length, other=0)
+    slot = page[:, None] * PAGE + tl.arange(0, PAGE)[None, :]
+    tl.store(target + over_before + tl.minimum(even_before, missing), slot, mask=chosen)
+    total = tl.sum(pages, 0)
+    return taken + (total & 0xFFFF), equal + (total >> 16)
+
+
+@triton.jit
+def select_row(line, table, target, length, topk, PAGE: tl.constexpr, BLOCK: tl.constexpr):
+    """The slots of one row, in order of position; of equal scores at the edge the first are taken."""
+    head = load_keys(line, 0, length, -2147483648, PAGE, BLOCK)
+    edge, missing = search(head, line, length, topk, PAGE, BLOCK)
+    taken, equal = take(head, 0, 0, 0, edge, missing, length, table, target, PAGE, BLOCK)
+    for start in tl.range(BLOCK, length, BLOCK):
+        tile = load_keys(line, start, length, -2147483648, PAGE, BLOCK)
+        taken, equal = take(tile, start, taken, equal, edge, missing, length, table, target, PAGE, BLOCK)
 
 
 @triton.autotune(configs=CONFIGS, key=["batch_bucket"])
@@ -38,66 +143,24 @@ def select_kernel(
     scores,  # [B, table_width * PAGE] fp32; what lies beyond the length is not read
     page_table,  # [B, table_width] int32
     lengths,  # [B] int32
-    slots,  # [B, topk] int32: in order of position, -1 behind them
+    slots,  # [B, topk] int32, -1 behind them
     topk,
     table_width,
     batch_bucket,
     PAGE: tl.constexpr,
     TOPK: tl.constexpr,  # a power of two >= topk
+    SHORT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program per request. Of equal scores at the edge the first in order of position are taken."""
+    """One program per request."""
     row = tl.program_id(0).to(tl.int64)
     length = load_length(lengths, row, table_width * PAGE)
     line = scores + row * table_width * PAGE
-    head = ordered(line, 0, length, BLOCK)
-
-    lowest = tl.min(tl.where(tl.arange(0, BLOCK) < length, head, 2147483647), 0)
-    highest = tl.max(head, 0)
-    for start in tl.range(BLOCK, length, BLOCK):
-        tail = ordered(line, start, length, BLOCK)
-        lowest = tl.minimum(lowest, tl.min(tl.where(start + tl.arange(0, BLOCK) < length, tail, 2147483647), 0))
-        highest = tl.maximum(highest, tl.max(tail, 0))
-
-    # More than topk scores are >= low, `above` <= topk of them >= high: at most 32 passes, some 18 for normal scores.
-    # A row of up to topk keys takes none: all it has are above or equal to the lowest.
-    low = lowest.to(tl.int64)
-    high = tl.where(length > topk, highest.to(tl.int64), low) + 1
-    above = 0
-    while (above < topk) & (high - low > 1):
-        middle = low + (high - low) // 2
-        found = count(head, line, length, middle.to(tl.int32), BLOCK)
-        low = tl.where(found > topk, middle, low)
-        high = tl.where(found > topk, high, middle)
-        above = tl.where(found > topk, above, found)
-
-    edge = (high - 1).to(tl.int32)  # all above it are taken, and of those equal to it as many as are missing
-    missing = topk - above
     table = page_table + row * table_width
     target = slots + row * topk
-    taken, equal = take(head, 0, 0, 0, edge, missing, length, table, target, PAGE, BLOCK)
-    for start in tl.range(BLOCK, length, BLOCK):
-        tail = ordered(line, start, length, BLOCK)
-        taken, equal = take(tail, start, taken, equal, edge, missing, length, table, target, PAGE, BLOCK)
+    if length <= SHORT:
+        select_row(line, table, target, length, topk, PAGE, SHORT)
+    else:
+        select_row(line, table, target, length, topk, PAGE, BLOCK)
     place = tl.arange(0, TOPK)
     tl.store(target + place, -1, mask=(place >= length) & (place < topk))
-
-
-@triton.jit
-def take(tile, start, taken, equal, edge, missing, length, table, target, PAGE: tl.constexpr, BLOCK: tl.constexpr):
-    """Writes a tile's selected slots; returns `taken` and `equal`, how many scores were above the edge and at it.
-
-    One scan counts both: those at the edge in the upper half of a word.
-    """
-    position = start + tl.arange(0, BLOCK)
-    inside = position < length
-    over = ((tile > edge) & inside).to(tl.int32)
-    even = ((tile == edge) & inside).to(tl.int32)
-    scan = tl.cumsum(over | (even << 16), 0)
-    over_before = taken + (scan & 0xFFFF) - over
-    even_before = equal + (scan >> 16) - even
-    chosen = (over | (even & (even_before < missing).to(tl.int32))) > 0
-    place = over_before + tl.minimum(even_before, missing)
-    slot = tl.load(table + position // PAGE, mask=chosen, other=0) * PAGE + position % PAGE
-    tl.store(target + place, slot, mask=chosen)
-    return taken + tl.sum(over, 0), equal + tl.sum(even, 0)
