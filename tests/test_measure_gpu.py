@@ -26,23 +26,22 @@ import json, torch
 from capturebook.kernels.sparse_mla import decode, pinned
 from capturebook.kernels.sparse_mla.examples import SHAPES, examples
 from capturebook.kernels.sparse_mla.inputs import make_inputs
-from capturebook.kernels.sparse_mla.mma import mma_kernel
-from capturebook.kernels.sparse_mla.simt import simt_kernel
+from capturebook.kernels.sparse_mla.op import tuner_of
 from capturebook.measure import crosscompile, resources
 from capturebook.measure.limits import parse_target
 
 major, minor = torch.cuda.get_device_capability()
 sm = parse_target(major * 10 + minor)
 pairs = []
-for kernel, heads, batch in SHAPES:
-    tuner = {"mma": mma_kernel, "simt": simt_kernel}[kernel]
-    pinned.pin(tuner, pinned.pinned_config(kernel, sm, heads, batch))
-    inputs = make_inputs(0, batch, heads, context=8192, device="cuda", window_slots=256, extra_slots=256)
+for kernel, heads, batch, cache in [(*shape, "bf16") for shape in SHAPES] + [("mma", 64, 8, "fp8")]:
+    tuner = tuner_of(kernel, cache)
+    pinned.pin(tuner, pinned.pinned_config(kernel, sm, heads, batch, cache))
+    inputs = make_inputs(0, batch, heads, context=8192, device="cuda", window_slots=256, extra_slots=256, cache=cache)
     tuner.fn.device_caches.clear()
     decode(*inputs.args(), kernel=kernel)
     (compiled,) = tuner.fn.device_caches[torch.cuda.current_device()][0].values()
-    name = f"{kernel}_kernel heads={heads} batch={batch}"
-    (example,) = [e for e in examples(sm) if e.pinned and e.name == name]
+    name = f"{tuner.base_fn.__name__} heads={heads} batch={batch}"
+    (example,) = [e for e in examples(sm, cache) if e.pinned and e.name == name]
     row = crosscompile.cached_row(example, sm, "")
     pairs.append([name, resources.loaded(compiled), {k: row[k] for k in ("registers", "stack", "spills", "shared")}])
 print(json.dumps(pairs))
@@ -54,7 +53,7 @@ def test_the_launched_kernel_is_the_one_of_the_row():
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     pairs = json.loads(done.stdout.splitlines()[-1])
-    assert len(pairs) == 4
+    assert len(pairs) == 5
     assert [(name, loaded) for name, loaded, _ in pairs] == [(name, row) for name, _, row in pairs]
 
 
@@ -101,6 +100,15 @@ def test_a_sweep_point_is_checked_then_timed(pool, tuning):
         assert variant["median_us"] * variant["tokens_per_second"] == pytest.approx(8e6)
 
 
+def test_a_sweep_point_of_the_fp8_cache(pool):
+    params = Params(batches=[8], contexts=[2048], samples=5, deadline=180.0, cache="fp8")
+    (record,) = pool.run(sweep.plan_sweep(params, {}, tuning="pinned"))
+    assert record.status == "pass", record.reason or record.root
+    assert {(c.call, c.ok) for c in record.checks} == {("simt fp8", True), ("mma fp8", True)}
+    assert record.payload["sets"] * 8 * 560 * 585 >= 180e6
+    assert {name: len(us) for name, us in record.samples.items()} == {"simt fp8": 5, "mma fp8": 5}
+
+
 WRONG = """
 import json
 from types import SimpleNamespace
@@ -110,8 +118,8 @@ from capturebook.params import Params
 (probe,) = sweep.plan_sweep(Params(batches=[4], contexts=[2048], samples=5), {}, tuning="pinned")
 right = sweep.prepare
 
-def planted(variant, heads, batch):
-    function = right(variant, heads, batch)
+def planted(variant, heads, batch, cache):
+    function = right(variant, heads, batch, cache)
     if variant["kernel"] == "mma":
         return function
     return lambda *args: (function(*args)[0] * 1.02, function(*args)[1])
