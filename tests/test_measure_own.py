@@ -151,7 +151,7 @@ def test_an_operator_for_cuda_alone_is_named():
 
 
 def test_a_step_without_launches_or_that_raises_is_one_line_of_the_build(pool):
-    with pytest.raises(BuildError, match="no Triton kernel was launched by the call; kernel mma_kernel is declared"):
+    with pytest.raises(BuildError, match="there is nothing to build; kernel mma_kernel is declared"):
         build_rows(pool.run, [90], False, examples="capturebook.subjects.sparse_mla:build", step={"batch": 1}, cache="")
     with pytest.raises(BuildError, match="could not be called with its launches recorded.*ValueError: not today"):
         build_rows(pool.run, [90], False, examples=step("raises"), step={}, cache="")

@@ -9,6 +9,7 @@ import torch
 
 from capturebook import cli
 from capturebook.attribution import judge
+from capturebook.cli import tracing
 from capturebook.probes import Probe, ProbePool
 from capturebook.records import Arm, Subject
 from evidence.records import info
@@ -48,6 +49,16 @@ def test_kernels_are_traced_in_one_graph_and_not_launched(traced):
     assert (found.payload["recompiles"], found.payload["calls"]) == ([], 4)
     assert found.payload["torch"] == torch.__version__ and found.payload["target"] == "sm_90"
     assert "asks for CUDA memory while it runs" in found.caveats[0]
+
+
+def test_suspicions_are_told_where_the_host_has_a_part(traced):
+    """A break at a foreign call is none; one at a value is; so is a Python counter. All from what Dynamo said."""
+    sound, breaks, counts = (tracing.told(traced[name]) for name in ("sound", "breaks_twice", "counts_in_python"))
+    assert not any("suspect" in line for line in sound)
+    (at,) = [number for number, line in enumerate(breaks) if "suspect" in line]
+    assert "if x.sum() > 0" in breaks[at - 1] and "error 900 (class K2)" in breaks[at]
+    assert not any("Explanation" in line for line in breaks)
+    assert [line for line in counts if "suspect" in line][0].endswith("(class K6)")
 
 
 def test_breaks_are_at_the_users_line(traced):

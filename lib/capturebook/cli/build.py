@@ -12,6 +12,8 @@ from .target import locate
 
 COLUMNS = ("target", "kernel", "config", "pinned", "registers", "spills", "shared", "shared_limit", "occupancy", "fits")
 
+BYTES = ("spills", "shared", "shared_limit")
+
 
 def build(args) -> int:
     """Rows of the build check. Exit 3 when a compilation did not run to an end; a refused one is a row.
@@ -57,7 +59,8 @@ def build(args) -> int:
     else:
         say(*table(result.rows))
     say(*(f"not seen: {line}" for line in result.unseen))
-    say(f"{len(result.rows)} compiled, {len(result.failed)} of them refused; {result.left} configurations left out")
+    compiled = len(result.rows) - len(result.failed)
+    say(f"{compiled} compiled, {len(result.failed)} not; {result.left} configurations left out")
     say(f"records: {paths.from_here(run.records_path)}")
     return INCOMPLETE if any(row["status"] in ("not_run", "timeout") for row in result.rows) else COMPLETE
 
@@ -75,7 +78,7 @@ def _targets(text: str) -> list[int]:
 
 def table(rows: list[dict]) -> list[str]:
     """Rows as aligned text, one line each under a line of names; a refused compilation shows why."""
-    cells = [list(COLUMNS)]
+    cells = [[f"{name}_bytes" if name in BYTES else name for name in COLUMNS]]
     for row in rows:
         passed = row["status"] == "pass"
         cells.append([_word(row.get(name, "" if passed else "-")) for name in COLUMNS])

@@ -14,6 +14,10 @@ UNDECIDED = [
 """What takes a CUDA GPU, so that nothing here says anything about it."""
 
 
+HOST_READS = ("Tensor.item()", "Tensor.tolist()", "data-dependent", "Data-dependent", "Dynamic shape operator")
+"""Words of Dynamo's reasons for a break where a value, or a size that depends on values, goes to the host."""
+
+
 def run(folder: RunFolder, pool) -> Record:
     """Trace the question's step."""
     arm = Question(**folder.info["question"]).arm
@@ -52,12 +56,22 @@ def told(record: Record) -> list[str]:
         lines.append(f"  Triton kernels in the graphs: {', '.join(seen['kernels'])}")
     if seen["launches"]:
         lines.append(f"  Triton kernels outside them, where nothing is compiled: {', '.join(seen['launches'])}")
-    lines += [f"  break at {b['file']}:{b['line']}: {b['code']}  ({b['reason'][:160]})" for b in seen["breaks"]]
-    lines += [
-        f"  compiled again at call {r['call'] + 1}, {r['file']}:{r['line']}: {r['guard']} no longer holds"
-        for r in seen["recompiles"]
-    ]
+    for b in seen["breaks"]:
+        lines.append(f"  break at {b['file']}:{b['line']}: {b['code']}  ({_cause(b['reason'])})")
+        if any(word in b["reason"] for word in HOST_READS):
+            lines.append("    suspect: a value is read on the host here; in a capture that is an error 900 (class K2)")
+    for r in seen["recompiles"]:
+        lines.append(f"  compiled again at call {r['call'] + 1}, {r['file']}:{r['line']}: {r['guard']} no longer holds")
+    if seen["recompiles"]:
+        lines.append(
+            "    suspect: what a guard names changes on the host; a replay keeps the captured value (class K6)"
+        )
     return lines + [f"  {caveat}" for caveat in record.caveats]
+
+
+def _cause(reason: str) -> str:
+    """Dynamo's own first sentence, without the explanation and hints that follow it."""
+    return reason.partition(" Explanation:")[0][:160]
 
 
 def _count(number: int, noun: str) -> str:

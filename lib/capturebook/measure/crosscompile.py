@@ -34,7 +34,7 @@ def plan(ctx) -> dict:
             seen.add(example.name)
     unseen = list(dict.fromkeys(unseen))
     if not found:
-        reason = "; ".join(["no Triton kernel was launched by the call", *unseen])
+        reason = "; ".join(["no Triton kernel was launched by the call: there is nothing to build", *unseen])
         return {"status": "fail", "reason": reason, "payload": {"unseen": unseen}}
     return {"status": "pass", "payload": {"compilations": found, "unseen": unseen}}
 
