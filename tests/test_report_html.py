@@ -5,15 +5,16 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
 import pytest
 
 import fake_run
-from capturebook.records import append
+from capturebook.records import Arm, append
 from capturebook.report import html as report
-from capturebook.report import rendered, run_data, summary
+from capturebook.report import rendered, run_data, sections, summary
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 HOSTILE = "<script>document.title='owned'</script><img src=http://x.invalid/y.png onerror=alert(1)>"
@@ -89,7 +90,12 @@ def hostile_notebook():
 def test_the_verdict_comes_first_in_words(gpu):
     page = read(gpu / "report.html").text
     assert page.index("The stack is at fault, not the kernel") < page.index("Rivals: predicted and seen")
-    for part in ("905 cudaErrorStreamCaptureIsolation", "B5, by rule 5", "sync=event passes", "NVIDIA H200"):
+    for part in (
+        "905 cudaErrorStreamCaptureIsolation",
+        "B5 : torch.compile drops the step's stream code (rule 5)",
+        "sync=event passes",
+        "NVIDIA H200",
+    ):
         assert part in page
     assert "neither was right" in page
 
@@ -120,6 +126,62 @@ def test_without_a_gpu_it_opens_with_what_was_not_decided(cpu, gpu):
         "Recorded elsewhere, not on this machine"
     )
     assert "which is not the present code" in with_sample
+
+
+def test_only_a_run_of_the_same_question_is_shown_apart(cpu, gpu, monkeypatch):
+    """The recorded run says nothing about another subject, hypothesis or question."""
+    monkeypatch.setattr(run_data, "SAMPLE", str(gpu))
+    data = run_data.RunData.open(cpu)
+    theirs = json.loads((gpu / "run.json").read_text())
+    mine = {**data.info, "parameters": {**data.info["parameters"], "subject": theirs["parameters"]["subject"]}}
+    same = replace(data, info=mine)
+    assert run_data.sample_run(same).path == gpu
+    assert run_data.sample_run(replace(same, path=gpu)) is None
+    asked = {**mine["question"], "error": 900}
+    for other in (
+        replace(same, info={**mine, "parameters": {**mine["parameters"], "subject": "mine.py:build"}}),
+        replace(same, info={**mine, "question": asked}),
+        replace(same, hypothesis={**data.hypothesis, "name": "own_kernel"}),
+    ):
+        assert run_data.sample_run(other) is None
+        assert "Recorded elsewhere" not in report.render(other, run_data.sample_run(other))
+
+
+def test_the_head_names_a_users_own_step_and_no_folder_of_the_machine(cpu):
+    data = run_data.RunData.open(cpu)
+    assert "The step:" not in report.render(data), "the built-in one needs no name"
+    given = {**data.info["parameters"], "subject": "/srv/someone/kernels/mine.py:build", "options": {"width": 64}}
+    page = Outline(report.render(replace(data, info={**data.info, "parameters": given}))).text
+    head = page[: page.index("Verdict")]
+    assert "build  in  kernels/mine.py , with  width=64" in head and "someone" not in head
+
+
+def test_what_the_fix_costs_stands_beside_it(gpu):
+    data = run_data.RunData.open(gpu)
+    lost = {"caveats": ["overlap lost: the captured graph is one chain"]}
+    whole = [r.model_copy(update=lost) if r.arm == fake_run.arm("events") else r for r in data.whole]
+    page = Outline(report.render(replace(data, whole=whole))).text
+    assert page.index("The fix costs") < page.index("Gain") < page.index("Rivals: predicted and seen")
+
+
+def test_what_has_nothing_to_say_is_left_out(tmp_path):
+    """A probe without a GPU: no arm ran, nothing was built, and one trace is no timeline."""
+    clock = fake_run.Clock()
+    why = "needs a CUDA GPU, and this machine has none"
+    skipped = fake_run.step(fake_run.arm("events"), clock, None, "")
+    skipped = skipped.model_copy(update=dict(status="skipped", reason=why, samples={}, checks=[], caveats=[]))
+    payload = {"calls": 4, "breaks": [], "recompiles": [], "torch": "2.13.0"}
+    traced = fake_run.record("trace", clock, a=Arm(compile="eager", capture="none"), payload=payload)
+    provenance = {**fake_run.PROVENANCE, "gpu": None, "commit": None, "no_gpu": "no NVIDIA driver"}
+    path = fake_run.write(tmp_path / "run", [skipped, traced], provenance=provenance)
+    data = run_data.RunData.open(path)
+    page = report.render(data)
+    titles = [section.title for section in sections.sections(data)]
+    assert "Traced by Dynamo, as for a GPU" in titles and "What did not run, and why" in titles
+    left_out = {"Rivals: predicted and seen", "Kernels as compiled", "Compiled for the CPU", "When it ran"}
+    assert not left_out & set(titles)
+    assert "1 probes" not in page and "no rows" not in page
+    assert '<th scope="row">commit</th>' not in page and '<th scope="row">code</th>' in page
 
 
 def test_a_decided_run_shows_no_other_runs_verdict(gpu):
@@ -217,6 +279,9 @@ def test_opened_offline_it_asks_for_nothing_and_fits(gpu, browser, name, width):
     elsewhere = [url for url in asked if url != address and not url.startswith("data:")]
     assert (elsewhere, wrong) == ([], [])
     assert page.evaluate("document.documentElement.scrollWidth") <= width, "wide tables scroll in their own box"
+    boxes = ".stack, .pairs, .scroll:has(picture)" if width == 400 else ".stack, .pairs"
+    cut = f"[...document.querySelectorAll('{boxes}')].filter(b => b.scrollWidth > b.clientWidth).map(b => b.innerText)"
+    assert page.evaluate(cut) == [], "nothing is cut off"
     drawn = page.evaluate(
         "[...document.querySelectorAll('figure img')].map(i => i.naturalWidth > 0 || i.alt == 'seen')"
     )

@@ -6,9 +6,20 @@ from xml.etree import ElementTree
 import pytest
 
 import fake_run
+from capturebook.attribution.rules import RULES
 from capturebook.measure.rows import build_rows_of, sweep_points
 from capturebook.records import Arm
-from capturebook.report import figures, figures_build, figures_sweep, needs, tables, words
+from capturebook.report import (
+    classes,
+    conclusions,
+    figures,
+    figures_build,
+    figures_sweep,
+    needs,
+    rivals,
+    tables,
+    words,
+)
 from capturebook.report.block import Block, link, table
 
 ASKED = fake_run.arm("seen")
@@ -114,7 +125,7 @@ def test_the_build_grid_names_what_does_not_fit_or_compile(records):
     broken = [{**rows[0], "status": "fail", "reason": "died: signal 6"}, *rows[1:]]
     block = figures_build.build_heat(broken)
     assert "Did not compile: simt_decode  BLOCK_N=32 num_warps=4 on sm_80" in alt(block)
-    assert "fail: died: signal 6" in block.text
+    assert "✗ fail died: signal 6" in block.text
 
 
 def test_the_sweep_shows_all_points_and_says_why_there_are_none(records):
@@ -133,6 +144,79 @@ def test_evidence_holds_the_whole_exception_chain_and_links_the_log(records):
     assert "cudaErrorStreamCaptureInvalidated" in block.html, "the outer 901 belongs to the chain"
     assert re.search(r'<a href="logs/[0-9a-f]{12}\.log">log</a>', block.html)
     assert "wait 1" in block.text and "autotune 5" in block.text
+
+
+def test_evidence_names_the_id_that_repro_takes_and_folds_torchs_advice(records):
+    """The advice is the same for every exception, so it does not stand where the root is told."""
+    steps = [r for r in records if r.kind == "step"]
+    failed = next(r for r in steps if r.status == "fail")
+    advice = "For debugging consider passing CUDA_LAUNCH_BLOCKING=1"
+    link_ = failed.chain[-1].model_copy(update={"text": f"CUDA error: it broke\n{advice}\nmore of it"})
+    block = tables.evidence([failed.model_copy(update={"chain": [link_]}), *steps], ASKED)
+    for r in steps:
+        assert f'<code class="tag id">{r.probe}</code>' in block.html
+    said, _, folded = block.html.partition("<summary>torch's advice</summary>")
+    assert "it broke\nmore of it" in said and advice not in said and advice in folded.partition("</details>")[0]
+
+
+@pytest.mark.parametrize(
+    "factors, said",
+    [
+        ({}, "captured, not compiled, after two calls"),
+        ({"capture": "none", "warmup": "warm1"}, "neither captured nor compiled, after one call"),
+        (
+            {"compile": "max-autotune", "capture": "relaxed", "thread": "other", "kernel": "mma", "overlap": True},
+            "captured in mode relaxed and compiled in mode max-autotune, after two calls and on another thread, "
+            "with kernel=mma and overlap=true",
+        ),
+    ],
+)
+def test_an_arm_in_words(factors, said):
+    assert words.used(Arm(**factors)) == said
+    assert words.asked(Arm(**factors)) == f"Does the step survive when it is {said}?"
+
+
+def test_a_graph_break_shows_the_subjects_line_and_folds_dynamos_explanation():
+    clock = fake_run.Clock()
+    reason = "Unsupported Tensor.item() call Explanation: it is not traced. Developer debug context: call_method"
+    broke = {"file": "mine.py", "line": 10, "function": "scale", "call": 0, "code": "s = x.item()", "reason": reason}
+    again = {"call": 1, "file": "mine.py", "line": 10, "function": "resume", "guard": "stack1 == 4.3"}
+    payload = {"calls": 4, "breaks": [broke], "recompiles": [again]}
+    traced = fake_run.record("trace", clock, a=Arm(compile="eager", capture="none"), payload=payload)
+    block = tables.graph_breaks([traced])
+    assert "<code>mine.py:10 s = x.item()</code>" in block.html
+    assert "<summary>Unsupported Tensor.item() call</summary>" in block.html
+    assert "at call 2, mine.py:10" in block.html and "<code>stack1 == 4.3</code> no longer holds" in block.html
+    assert "Recompiles" not in tables.graph_breaks([fake_run.record("trace", clock, a=Arm(compile="default"))]).html
+
+
+def test_a_time_is_told_as_a_multiple_of_its_floor(records):
+    points = sweep_points(records)
+    rows = cells(figures_sweep.sweep(points))
+    told = {tuple(row[:3]): dict(zip(rows[0], row))["Times the floor"] for row in rows[1:]}
+    assert float(told["mma", "live", "8"]) == pytest.approx(1.25 * 1.02, abs=0.006)
+    assert float(told["simt", "live", "1"]) == pytest.approx(2.6 * 1.02, abs=0.006)
+    assert conclusions.sweep(points)[1].endswith(f", {told['mma', 'live', '64']} times the floor.")
+
+
+def test_every_class_that_a_rule_concludes_is_in_the_legend():
+    concluded = {rule.cls for rule in RULES if rule.cls}
+    assert set(classes.TITLES) == concluded
+    assert {row[0] for row in cells(classes.legend())[1:]} == concluded
+
+
+def test_a_status_has_one_colour_in_rivals_hazards_and_evidence(records):
+    html = rivals.compared(fake_run.STORY.model_dump(), records).html
+    assert '<span class="badge fail">✗ fail with 905</span>' in html
+    assert '<span class="badge pass">✓ pass</span>' in html and "badge off" not in html
+
+
+def test_parameters_say_what_an_empty_one_came_to():
+    question = fake_run.STORY.asks().model_dump()
+    rows = {row[0]: row[1:] for row in cells(tables.settings({"question": "", "error": 0, "seed": 0}, question))}
+    assert rows["question"][0].startswith("taken from the hypothesis: captured and compiled, after two calls")
+    assert rows["error"][0] == "taken from the hypothesis: 905" and rows["seed"][0] == "0"
+    assert cells(tables.settings({"error": 0}, {**question, "error": None}))[1][1] == "not known"
 
 
 def test_text_from_elsewhere_is_escaped_and_drawn_as_it_is(records):

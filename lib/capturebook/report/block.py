@@ -1,5 +1,6 @@
 """What a notebook cell or the report shows: a piece of HTML and its plain-text twin."""
 
+import re
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -17,7 +18,9 @@ class Block:
         return self.html
 
     def _repr_html_(self) -> str:
-        return self.html
+        """For JupyterLab, which aligns cells to the right and gives every column the same width, breaking names."""
+        html = self.html.replace("<table>", '<table style="table-layout:auto">')
+        return re.sub(r"<(t[dh]|caption)\b", r'<\1 style="text-align:left;overflow-wrap:normal"', html)
 
     def __repr__(self) -> str:
         return self.text
@@ -30,26 +33,31 @@ def paragraph(text: str) -> Block:
     return Block(str(Markup("<p>{}</p>").format(text)), text)
 
 
-def table(columns: list[str], rows: list[list], caption: str = "", row_class=None) -> Block:
+def heading(text: str) -> Block:
+    return Block(str(Markup("<h3>{}</h3>").format(text)), text)
+
+
+def table(columns: list[str], rows: list[list], caption: str = "", row_class=None, stack: bool = False) -> Block:
     """A table that scrolls sideways inside its own box. Cells are escaped unless they are Markup.
 
-    `row_class(row) -> str` names a CSS class for a row. No rows: a sentence says so.
+    `row_class(row) -> str` names a CSS class for a row. `stack`: on a narrow screen each row is a block, its cells
+    below one another with their column's name. No rows: a word says so.
     """
     if not rows:
-        return paragraph(f"{caption or 'Table'}: no rows.")
+        return paragraph(f"{caption}: none." if caption else "None.")
     head = Markup("").join(Markup('<th scope="col">{}</th>').format(c) for c in columns)
-    body = Markup("").join(_row(row, row_class(row) if row_class else "") for row in rows)
+    body = Markup("").join(_row(row, columns, row_class(row) if row_class else "") for row in rows)
     title = Markup("<caption>{}</caption>").format(caption) if caption else ""
     html = Markup(
-        '<div class="scroll" tabindex="0"><table>{}<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>'
-    ).format(title, head, body)
+        '<div class="scroll{}" tabindex="0"><table>{}<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>'
+    ).format(" stack" if stack else " pairs" if len(columns) == 2 else "", title, head, body)
     return Block(str(html), _plain(columns, rows, caption))
 
 
-def _row(cells: list, css: str) -> Markup:
-    first, rest = cells[0], cells[1:]
+def _row(cells: list, columns: list[str], css: str) -> Markup:
+    first, rest = cells[0], zip(columns[1:], cells[1:])
     inner = Markup('<th scope="row">{}</th>').format(first)
-    inner += Markup("").join(Markup("<td>{}</td>").format(_shown(cell)) for cell in rest)
+    inner += Markup("").join(Markup('<td data-label="{}">{}</td>').format(name, _shown(cell)) for name, cell in rest)
     return Markup('<tr class="{}">{}</tr>').format(css, inner) if css else Markup("<tr>{}</tr>").format(inner)
 
 

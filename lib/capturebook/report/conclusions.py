@@ -106,8 +106,13 @@ def compiled_on_cpu(records: list[Record]) -> Conclusion:
     """What Inductor made of the step on a CPU: right or not, and the graph breaks that Dynamo counted."""
     if gap := completed(records, "compilations for the CPU"):
         return gap
-    told = [f"{words.where(r.arm)}: {words.short(r)}, {_breaks(r)}" for r in records if r.status in words.RAN]
-    return "pass", f"Compiled for the CPU: {'; '.join(told)}."
+    told = [
+        f"{'Traced as for a GPU' if words.traced(r) else 'Compiled for the CPU'} ({words.used(r.arm)}): "
+        f"{words.short(r)}, {_breaks(r)}."
+        for r in records
+        if r.status in words.RAN
+    ]
+    return "pass", " ".join(told)
 
 
 def _breaks(r: Record) -> str:
@@ -115,7 +120,7 @@ def _breaks(r: Record) -> str:
 
 
 def sweep(points: list[dict]) -> Conclusion:
-    """How many points were timed, and the best throughput with its share of the floor."""
+    """How many points were timed, and the best throughput with its distance from the floor."""
     if not points:
         return "skipped", "No sweep was planned."
     lost = [p for p in points if p["status"] in ("not_run", "timeout")]
@@ -127,8 +132,8 @@ def sweep(points: list[dict]) -> Conclusion:
         skipped = all(p["status"] == "skipped" for p in points)
         return "skipped" if skipped else "fail", f"None of {len(points)} sweep points was timed: {why}."
     best = max(timed, key=lambda p: p["tokens_per_second"])
-    share = f", {best['share']:.0%} of the floor" if best.get("share") else ""
-    where = f"{best['variant']} at {words.point(best)}{share}"
+    floor = f", {words.of_floor(best)} times the floor" if best.get("share") else ""
+    where = f"{best['variant']} at {words.point(best)}{floor}"
     return "pass", (
         f"{len(timed)} of {words.counted(len(points), 'sweep point')} timed. Most tokens a second: "
         f"{best['tokens_per_second']:,.0f} by {where}."

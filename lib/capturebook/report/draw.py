@@ -3,6 +3,7 @@
 import base64
 import io
 from contextlib import contextmanager
+from textwrap import wrap
 
 import matplotlib
 from markupsafe import Markup
@@ -61,15 +62,49 @@ def canvas(width: float, height: float):
         yield Figure(figsize=(width, height), layout="constrained")
 
 
-def figure(fig: Figure, alt: str, caption: str, data: Block) -> Block:
-    """Wrap a drawn Figure: `alt` says what is to be seen, `caption` what it means, `data` is the table behind it."""
+NARROW = 3.7
+"""Width in inches of the drawing for a narrow screen."""
+
+
+def figure(fig: Figure, alt: str, caption: str, data: Block, narrow: Figure | None = None) -> Block:
+    """Wrap a drawn Figure: `alt` says what is to be seen, `caption` what it means, `data` is the table behind it.
+
+    `narrow` is the same figure drawn at most NARROW wide, for a narrow screen.
+    """
+    source, width = _svg(fig), round(fig.get_figwidth() * 96)
+    image = Markup('<img src="{}" width="{}" alt="{}">').format(source, width, alt)
+    if narrow is not None:
+        small = Markup('<source media="(max-width: 640px)" srcset="{}">').format(_svg(narrow))
+        image = Markup("<picture>{}{}</picture>").format(small, image)
+    html = Markup('<figure><div class="scroll" tabindex="0">{}</div><figcaption>{}</figcaption>{}</figure>').format(
+        image, caption, Markup(details("Data of this figure", data).html)
+    )
+    return Block(str(html), f"{caption}\n{data.text}")
+
+
+def _svg(fig: Figure) -> str:
     buffer = io.BytesIO()
     with matplotlib.rc_context(RC):
         fig.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    source = "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
-    width = round(fig.get_figwidth() * 96)
-    html = Markup(
-        '<figure><div class="scroll" tabindex="0"><img src="{}" width="{}" alt="{}"></div>'
-        "<figcaption>{}</figcaption>{}</figure>"
-    ).format(source, width, alt, caption, Markup(details("Data of this figure", data).html))
-    return Block(str(html), f"{caption}\n{data.text}")
+    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def named_rows(axes, names: list[str], columns: int, tile: float, bold=()) -> list[float]:
+    """Lay out rows whose name stands above them, in inches; returns where the middle of each row's tiles lies.
+
+    Columns are 0, 1, ... `columns` - 1, tiles `tile` inches high; names in `bold` are set so.
+    """
+    middles, y = [], 0.0
+    for name in names:
+        lines = wrap(name, 48 if name in bold else 54)
+        weight = "bold" if name in bold else "normal"
+        look = dict(ha="left", va="top", fontsize=7.5, color=INK, linespacing=1.1, fontweight=weight)
+        told = axes.text(-0.46, y + 0.04, "\n".join(lines), **look)
+        told.set_in_layout(False)
+        y += 0.08 + 0.125 * len(lines)
+        middles.append(y + tile / 2)
+        y += tile + 0.04
+    axes.set(xlim=(-0.5, columns - 0.5), ylim=(y, 0.0), yticks=[])
+    axes.spines[:].set_visible(False)
+    axes.figure.set_figheight(y + axes.figure.get_figheight())
+    return middles

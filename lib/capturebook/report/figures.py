@@ -43,7 +43,9 @@ def arms_matrix(records: list[Record], base: Arm) -> Block:
         "the CUDA error at the root of the failure. Rows name what they change in the question's arm, which is "
         "outlined. † marks a caveat, named in the evidence."
     )
-    return draw.figure(_draw_matrix(rows, columns, cells, (base.compile, base.capture)), alt, caption, data)
+    asked = (base.compile, base.capture)
+    wide, narrow = (f(rows, columns, cells, asked) for f in (_draw_matrix, _draw_narrow_matrix))
+    return draw.figure(wide, alt, caption, data, narrow)
 
 
 def _column_order(column: tuple[str, str]) -> tuple:
@@ -79,6 +81,20 @@ def _draw_matrix(rows, columns, cells, asked):
     return fig
 
 
+def _draw_narrow_matrix(rows, columns, cells, asked):
+    with draw.canvas(draw.NARROW, 1.35) as fig:
+        axes = fig.subplots()
+        middles = draw.named_rows(axes, rows, len(columns), 0.28, bold=(words.QUESTION,))
+        for row, y in zip(rows, middles):
+            for x, column in enumerate(columns):
+                group = cells.get((row, column), [])
+                _draw_tile(axes, x, y, group, row == words.QUESTION and column == asked, 0.28, 7.5)
+        names = [_column_name(*c) for c in columns]
+        axes.set_xticks(range(len(columns)), names, fontsize=7.5, color=draw.INK, rotation=90)
+        axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+    return fig
+
+
 def _column_name(compiled: str, capture: str) -> str:
     name = {"none": "not compiled", "max-autotune-no-cudagraphs": "max-autotune-\nno-cudagraphs"}.get(
         compiled, compiled
@@ -86,19 +102,18 @@ def _column_name(compiled: str, capture: str) -> str:
     return f"{name}\n{'not captured' if capture == 'none' else 'captured' if capture == 'global' else capture}"
 
 
-def _draw_tile(axes, x: int, y: int, group: list[Record], asked: bool) -> None:
+def _draw_tile(axes, x: int, y: float, group: list[Record], asked: bool, height: float = 0.84, size: float = 9) -> None:
     if not group:
         axes.plot(x, y, ".", color=draw.RULE, markersize=3)
         return
     status = words.worst(group)
-    box = dict(xy=(x - 0.46, y - 0.42), width=0.92, height=0.84, hatch=draw.HATCH[status])
+    box = dict(xy=(x - 0.46, y - height / 2), width=0.92, height=height, hatch=draw.HATCH[status])
     axes.add_patch(Rectangle(facecolor=draw.FILL[status], edgecolor=draw.EDGE[status], linewidth=0.8, **box))
     if asked:
         axes.add_patch(Rectangle(facecolor="none", edgecolor=draw.INK, linewidth=2.2, **{**box, "hatch": ""}))
     text = _tile(group).replace("pass", "✓")
-    axes.text(
-        x, y, text, ha="center", va="center", fontsize=9 if len(text) < 9 else 7, fontweight="bold", color=draw.INK
-    )
+    size = size if len(text) < 6 else min(size - 1, 44 / len(text)) if size < 9 else size if len(text) < 9 else 7
+    axes.text(x, y, text, ha="center", va="center", fontsize=size, fontweight="bold", color=draw.INK)
 
 
 def timeline(records: list[Record]) -> Block:
@@ -111,9 +126,9 @@ def timeline(records: list[Record]) -> Block:
     start = min(_stamp(r.started) for r in timed)
     lanes = _lanes(probes)
     span = max(_stamp(r.ended) for r in timed) - start
-    rows = [[r.notebook, "notebook", r.status, f"{_stamp(r.started) - start:.1f}", f"{r.seconds:.1f}"] for r in books]
+    rows = [[r.notebook, "notebook", _badge(r), f"{_stamp(r.started) - start:.1f}", f"{r.seconds:.1f}"] for r in books]
     rows += [
-        [words.where(r.arm, PLAIN) or r.payload.get("kernel", r.kind), r.kind, r.status,
+        [words.where(r.arm, PLAIN) or r.payload.get("kernel", r.kind), r.kind, _badge(r),
          f"{_stamp(r.started) - start:.1f}", f"{r.seconds:.1f}"] for r in probes
     ]  # fmt: skip
     data = table(["What", "Kind", "Status", "Start (s)", "Took (s)"], rows)
@@ -121,13 +136,20 @@ def timeline(records: list[Record]) -> Block:
     longest = ", ".join(f"{kind} {total:.0f} s" for kind, total in seconds.items())
     stages = ", ".join(f"{stage} {total:.0f} s" for stage, total in stage_seconds(probes).items())
     alt = (
-        f"Timeline of {span:.0f} seconds: {len(books)} notebooks and {len(probes)} probes in {len(lanes)} lanes. "
+        f"Timeline of {span:.0f} seconds: {words.counted(len(books), 'notebook')} and "
+        f"{words.counted(len(probes), 'probe')} in {words.counted(len(lanes), 'lane')}. "
         f"Summed by kind: {longest}."
     )
-    caption = f"{len(probes)} probes, each its own process, up to {len(lanes)} side by side, in {span:.0f} s."
+    caption = f"{words.counted(len(probes), 'probe')}, each its own process, up to {len(lanes)} side by side, "
+    caption += f"in {span:.0f} s."
     if stages:
         caption += f" Summed by stage: {stages}."
-    return draw.figure(_draw_timeline(books, lanes, start, span), alt, caption, data)
+    wide, narrow = (_draw_timeline(books, lanes, start, span, width) for width in (8.6, draw.NARROW))
+    return draw.figure(wide, alt, caption, data, narrow)
+
+
+def _badge(r: Record):
+    return words.badge(r.status, r.status.replace("_", " "))
 
 
 def stage_seconds(records: list[Record]) -> dict[str, float]:
@@ -156,8 +178,9 @@ def _lanes(records: list[Record]) -> list[list[Record]]:
     return lanes
 
 
-def _draw_timeline(books, lanes, start, span):
-    with draw.canvas(8.6, 0.9 + 0.3 * len(books) + 0.22 * len(lanes)) as fig:
+def _draw_timeline(books, lanes, start, span, width):
+    narrow = width <= draw.NARROW
+    with draw.canvas(width, 0.9 + 0.3 * len(books) + 0.22 * len(lanes)) as fig:
         axes = fig.subplots()
         for y, r in enumerate(books):
             axes.barh(
@@ -181,16 +204,25 @@ def _draw_timeline(books, lanes, start, span):
             for r in lane:
                 axes.barh(y, r.seconds, left=_stamp(r.started) - start, height=0.7, facecolor=draw.FILL[r.status],
                           edgecolor=draw.EDGE[r.status], hatch=draw.HATCH[r.status], linewidth=0.6)  # fmt: skip
-        names = [r.notebook for r in books] + [f"probes, lane {i}" for i in range(1, len(lanes) + 1)]
+        names = [r.notebook for r in books] + [
+            f"lane {i}" if narrow else f"probes, lane {i}" for i in range(1, len(lanes) + 1)
+        ]
         axes.set_yticks(range(len(names)), names, fontsize=8, color=draw.INK)
-        axes.set(xlabel="seconds since the first record", xlim=(0, span * 1.06), ylim=(len(names) - 0.4, -0.6))
+        axes.set(
+            xlabel="seconds since the first record",
+            xlim=(0, span * (1.14 if narrow else 1.06)),
+            ylim=(len(names) - 0.4, -0.6),
+        )
         axes.grid(axis="x")
         axes.set_axisbelow(True)
         axes.tick_params(axis="y", length=0)
         seen = dict.fromkeys(r.status for lane in lanes for r in lane)
         patches = [
             Patch(
-                facecolor=draw.FILL[s], edgecolor=draw.EDGE[s], hatch=draw.HATCH[s], label=f"{words.STATUSES[s][0]} {s}"
+                facecolor=draw.FILL[s],
+                edgecolor=draw.EDGE[s],
+                hatch=draw.HATCH[s],
+                label=f"{words.STATUSES[s][0]} {s.replace('_', ' ')}",
             )
             for s in seen
         ]

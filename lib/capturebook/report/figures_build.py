@@ -1,9 +1,10 @@
 """The report's figure of kernels as compiled: what each configuration needs on each target."""
 
+from markupsafe import Markup
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
-from . import draw
+from . import draw, words
 from .block import Block, paragraph, table
 
 SHADES = LinearSegmentedColormap.from_list("shared", ["#f7fafc", "#9cc3e0"])
@@ -23,7 +24,8 @@ def _build_row(p: dict) -> list:
     instructions = ", ".join(f"{name} {count}" for name, count in counts.items()) or "none"
     occupancy = f"{p['occupancy']:.0%}" if p.get("occupancy") is not None else None
     fits = {True: "yes", False: "no"}.get(p.get("fits"))
-    status = p["status"] if p["status"] == "pass" else f"{p['status']}: {p['reason']}"
+    shown = words.badge(p["status"], p["status"].replace("_", " "))
+    status = shown if p["status"] == "pass" else Markup("{} {}").format(shown, p["reason"])
     return [p["kernel"], config, p["target"], status, p.get("registers"), p.get("spills"), p.get("shared"),
             p.get("shared_limit"), instructions if p["status"] == "pass" else None, occupancy, fits]  # fmt: skip
 
@@ -50,8 +52,8 @@ def build_heat(rows: list[dict]) -> Block:
     )
     if len(shown) < len(names):
         caption += f" Shown: {len(shown)} pinned of {len(names)} configurations; the table has them all."
-    fig = _draw_heat(shown, targets, cells, set(pinned))
-    return draw.figure(fig, alt, caption, build_table(rows))
+    wide, narrow = (f(shown, targets, cells, set(pinned)) for f in (_draw_heat, _draw_narrow_heat))
+    return draw.figure(wide, alt, caption, build_table(rows), narrow)
 
 
 def _name(row: dict) -> str:
@@ -76,13 +78,25 @@ def _draw_heat(names, targets, cells, pinned):
     return fig
 
 
-def _draw_cell(axes, x: int, y: int, p: dict) -> None:
+def _draw_narrow_heat(names, targets, cells, pinned):
+    with draw.canvas(draw.NARROW, 0.3) as fig:
+        axes = fig.subplots()
+        for name, y in zip(names, draw.named_rows(axes, names, len(targets), 0.3, bold=pinned)):
+            for x, target in enumerate(targets):
+                if (name, target) in cells:
+                    _draw_cell(axes, x, y, cells[name, target], 0.3)
+        axes.set_xticks(range(len(targets)), targets, color=draw.INK)
+        axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
+    return fig
+
+
+def _draw_cell(axes, x: int, y: float, p: dict, height: float = 0.88) -> None:
     sound = p["status"] == "pass" and p.get("fits") is not False
     share = p["shared"] / p["shared_limit"] if p.get("shared") is not None and p.get("shared_limit") else 0.0
     fill = SHADES(min(share, 1.0)) if sound else draw.FILL["fail"]
     edge = draw.RULE if sound else draw.EDGE["fail"]
     axes.add_patch(
-        Rectangle((x - 0.48, y - 0.44), 0.96, 0.88, facecolor=fill, edgecolor=edge, hatch="" if sound else "//")
+        Rectangle((x - 0.48, y - height / 2), 0.96, height, facecolor=fill, edgecolor=edge, hatch="" if sound else "//")
     )
     if p["status"] != "pass":
         text = p["status"].replace("_", " ")

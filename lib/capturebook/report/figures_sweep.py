@@ -2,6 +2,8 @@
 
 from statistics import median
 
+from markupsafe import Markup
+
 from . import draw, words
 from .block import Block, paragraph, table
 
@@ -12,17 +14,18 @@ WORK = "the bytes and FLOPs of the call"
 def sweep_table(points: list[dict]) -> Block:
     """Every point of the sweep (see measure.rows.sweep_points), those that were not timed with their reason."""
     columns = ["Kernel", "Tuning", "Batch", "Context", "Status", "Median (µs)", "Fastest to slowest (µs)", "Samples",
-               "Floor (µs)", "Of floor", "Bound by", "GB/s", "TFLOP/s", "tok/s", "Configuration"]  # fmt: skip
+               "Floor (µs)", "Times the floor", "Bound by", "GB/s", "TFLOP/s", "tok/s", "Configuration"]  # fmt: skip
     return table(columns, [_row(p) for p in points])
 
 
 def _row(p: dict) -> list:
     us = p["us"]
     timed = [f"{median(us):.1f}", f"{min(us):.1f} to {max(us):.1f}", len(us)] if us else [None, None, None]
-    status = words.badge(p["status"], p["status"]) if not p["reason"] else f"{p['status']}: {p['reason']}"
+    shown = words.badge(p["status"], p["status"].replace("_", " "))
+    status = Markup("{} {}").format(shown, p["reason"]) if p["reason"] else shown
     return [
         p["variant"], p["tuning"], p["batch"], _context(p), status, *timed, _round(p.get("floor_us"), 1),
-        f"{p['share']:.0%}" if p.get("share") else None, p.get("floor_bound"), _round(p.get("gbps"), 0),
+        words.of_floor(p), p.get("floor_bound"), _round(p.get("gbps"), 0),
         _round(p.get("tflops"), 1), _round(p.get("tokens_per_second"), 0), p.get("config"),
     ]  # fmt: skip
 
@@ -61,7 +64,8 @@ def sweep(points: list[dict]) -> Block:
     missed = list(dict.fromkeys(line for p in timed for line in p.get("left_out", [])))
     if missed:
         caption += f" Left out: {words.listed(missed)}."
-    return draw.figure(_draw(timed, axis, panels, variants), alt, caption, sweep_table(points))
+    wide = _draw(timed, axis, panels, variants, min(3, len(panels)))
+    return draw.figure(wide, alt, caption, sweep_table(points), _draw(timed, axis, panels, variants, 1, draw.NARROW))
 
 
 def _panel(p: dict, axis: str) -> tuple:
@@ -85,10 +89,9 @@ def _said(points: list[dict], name: str, otherwise: str) -> str:
     return "; ".join(dict.fromkeys(p.get(name, otherwise) for p in points))
 
 
-def _draw(points: list[dict], axis: str, panels: list[tuple], variants: list[str]):
-    columns = min(3, len(panels))
+def _draw(points: list[dict], axis: str, panels: list[tuple], variants: list[str], columns: int, width: float = 0.0):
     lines = -(-len(panels) // columns)
-    with draw.canvas(max(5.2, 3.4 * columns), 2.9 * lines + 0.4) as fig:
+    with draw.canvas(width or max(5.2, 3.4 * columns), (2.3 if width else 2.9) * lines + 0.4) as fig:
         grid = fig.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
         for axes, panel in zip(grid.flat, panels):
             here = sorted((p for p in points if _panel(p, axis) == panel), key=lambda p: p[axis])
@@ -106,7 +109,9 @@ def _draw(points: list[dict], axis: str, panels: list[tuple], variants: list[str
             axes.set_visible(False)
         for row in grid:
             row[0].set_ylabel("µs a call")
-        fig.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower left", ncols=4, frameon=False)
+        fig.legend(
+            *grid.flat[0].get_legend_handles_labels(), loc="outside lower left", ncols=2 if width else 4, frameon=False
+        )
     return fig
 
 

@@ -1,5 +1,6 @@
 """report.html: one file that says what a run found, and loads nothing from anywhere."""
 
+import json
 from datetime import datetime
 from pathlib import Path
 
@@ -7,9 +8,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from .. import provenance
-from ..records import Arm
-from . import summary, words
-from .run_data import RunData, sample_run
+from . import classes, summary, words
+from .run_data import BUILT_IN, RunData, sample_run
 from .sections import sections
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -32,16 +32,17 @@ def build(run_path: str | Path) -> Path:
     """
     data = RunData.open(Path(run_path))
     out = data.path / "report.html"
-    out.write_text(render(data, sample_run(data.path)), encoding="utf-8")
+    out.write_text(render(data, sample_run(data)), encoding="utf-8")
     return out
 
 
 def render(data: RunData, sample: RunData | None = None) -> str:
-    """The report's HTML. `sample`: the genuine H200 run, shown apart where no GPU could decide anything."""
+    """The report's HTML. `sample`: the genuine H200 run of the same question, shown apart where no GPU decided."""
     return page(
         "report.html.j2",
         f"{summary.headline(data)}: {data.hypothesis['title']}",
         data=data,
+        subject=_subject(data),
         verdict=data.verdict,
         headline=summary.headline(data),
         says=[_says(data)] if data.decided else [summary.why_undecided(data), summary.skipped(data)],
@@ -62,26 +63,55 @@ def _says(data: RunData) -> str:
     return f"{first if '.' in first else first.capitalize()} {rest}."
 
 
-def _asked(data: RunData) -> str:
-    return data.asked.label(Arm())
+def _subject(data: RunData) -> dict | None:
+    """The user's own step: file or module, build, and its options. None for the one that the workbook comes with."""
+    if data.subject == BUILT_IN:
+        return None
+    where, _, build = data.subject.rpartition(":")
+    if Path(where).is_absolute():  # neither in the checkout nor in the home folder: the machine's folders say nothing
+        where = "/".join(Path(where).parts[-2:])
+    options = data.info["parameters"].get("options") or {}
+    return {"where": where, "build": build, "options": ", ".join(f"{k}={json.dumps(v)}" for k, v in options.items())}
+
+
+def _question(data: RunData) -> str:
+    question = data.verdict["question"]
+    then = " If so: and compiled too?" if question["follow_compiled"] and data.asked.compile == "none" else ""
+    expected = question.get("error")
+    return words.asked(data.asked) + then + (f" Reported there: {expected}." if expected else "")
+
+
+COST = "with the fix: "
+"""Begins a caveat of the verdict on what the fix costs."""
 
 
 def _verdict_rows(data: RunData) -> list[tuple]:
     """The verdict's fields that say something, in the order in which people ask for them."""
     verdict = data.verdict
-    expected = verdict["question"].get("error")
-    seen = f" Reported there: {expected}." if expected else ""
     tried = {"fixed": "", "not fixed": "run here, and it does not cure it"}
+    costs = [said.removeprefix(COST) for said in verdict["caveats"] if said.startswith(COST)]
     rows = [
-        ("Question", f"Does the step survive with {_asked(data)}?{seen}"),
+        ("Question", _question(data)),
         ("Root", _root(verdict["root"])),
-        ("Class", f"{verdict['class']}, by rule {verdict['rule']}" if verdict["class"] else ""),
+        ("Class", _class(verdict) if verdict["class"] else ""),
         ("Fix", verdict["fix"]),
         ("Fix tried", tried.get(verdict["fixed"], verdict["fixed"])),
+        ("The fix costs", "; ".join(costs)),
         ("Gain", _gain(verdict["gain"]) or (f"not known: {verdict['gain_reason']}" if verdict["gain_reason"] else "")),
-        ("Evidence", f"{words.counted(len(verdict['records']), 'deciding record')}" if verdict["records"] else ""),
+        ("Evidence", _deciding(verdict["records"]) if verdict["records"] else ""),
     ]
     return [(name, value) for name, value in rows if value]
+
+
+def _class(verdict: dict) -> Markup:
+    told = Markup('<a href="#classes">{}</a>{} (rule {})')
+    name, phrase = verdict["class"], classes.named(verdict["class"])
+    return told.format(name, phrase.removeprefix(name), verdict["rule"])
+
+
+def _deciding(records: list[str]) -> Markup:
+    ids = Markup(", ").join(Markup("<code>{}</code>").format(probe) for probe in records)
+    return Markup("{}: {}").format(words.counted(len(records), "deciding record"), ids)
 
 
 def _gain(gain: dict | None) -> str:
@@ -101,7 +131,7 @@ def _root(root: dict | None) -> str:
     if not root:
         return ""
     named = f"{root['code']} {root['name']}: " if root.get("code") else ""
-    return f"{named}{(root.get('text') or '').partition(chr(10))[0]}"
+    return f"{named}{words.message(root.get('text') or '')[0].partition(chr(10))[0]}"
 
 
 def _sample(sample: RunData) -> dict:

@@ -57,10 +57,10 @@ def needed(asked: Arm, records: list[Record]) -> Block:
     failure = words.short(own[0])
     columns = ["Factor", "In the question", "Changed alone to"]
     if failure == "pass":
-        return table(columns, [[f.name, f.asked, _outcomes(f)] for f in factors])
+        return table(columns, [[f.name, f.asked, _outcomes(f)] for f in factors], stack=True)
     factors.sort(key=lambda f: (PARTS.index(f.part(failure)), f.name))
     rows = [[f.name, f.asked, _outcomes(f), f.part(failure)] for f in factors]
-    return table([*columns, f"Its part in {failure}"], rows)
+    return table([*columns, f"Its part in {failure}"], rows, stack=True)
 
 
 def _outcomes(factor: Factor) -> Markup:

@@ -15,7 +15,7 @@ from .html import page
 
 TAGS = set(
     "a abbr b blockquote br caption code col dd details div dl dt em figcaption figure h1 h2 h3 h4 h5 h6 hr i img li "
-    "ol p pre s span strong sub summary sup table tbody td tfoot th thead tr ul".split()
+    "ol p picture pre s source span strong sub summary sup table tbody td tfoot th thead tr ul wbr".split()
 )
 SHOWN = ["text/html", "image/png", "image/jpeg", "text/markdown", "text/plain"]
 """Kinds of output, the best first. Others (scripts, widgets, loose SVG) have a plain-text twin beside them."""
@@ -61,8 +61,23 @@ def clean(html: str) -> Markup:
 
 
 def _allowed(tag: str, name: str, value: str) -> bool:
+    if name == "srcset":
+        return tag == "source" and IMAGE.fullmatch(value) is not None
     if name == "src":
         return tag == "img" and IMAGE.fullmatch(value) is not None
     if name == "href":
         return tag == "a" and not value.strip().lower().startswith("data:")
-    return name in ("alt", "class", "id", "title", "width", "height", "scope", "colspan", "rowspan", "tabindex")
+    return name in (
+        "alt",
+        "data-label",
+        "media",
+        "class",
+        "id",
+        "title",
+        "width",
+        "height",
+        "scope",
+        "colspan",
+        "rowspan",
+        "tabindex",
+    )

@@ -2,7 +2,7 @@
 
 from markupsafe import Markup
 
-from ..attribution.scores import CONTRADICTED, HELD, RivalScore, neither_right, score
+from ..attribution.scores import CONTRADICTED, HELD, RivalScore, ScoreRow, neither_right, score
 from ..records import Record
 from . import words
 from .block import Block, details, paragraph, table
@@ -30,7 +30,7 @@ def predictions(hypothesis: dict) -> Block:
     for arm in hypothesis["arms"]:
         said = [_predicted(rival["predicts"].get(arm["id"])) for rival in rivals]
         rows.append([arm["id"], arm["why"], *said, "yes" if len(set(said)) > 1 else "no"])
-    return table(["Arm", "Why it is run", *(rival["id"] for rival in rivals), "Tells them apart"], rows)
+    return table(["Arm", "Why it is run", *(rival["id"] for rival in rivals), "Tells them apart"], rows, stack=True)
 
 
 def _predicted(prediction: dict | None) -> str:
@@ -44,16 +44,24 @@ def compared(hypothesis: dict, records: list[Record]) -> Block:
     """What was seen in each arm and what each rival had said, marked; arms where no rival was right stand out."""
     scores = score(hypothesis, records)
     neither = set(neither_right(scores))
+    by_probe: dict[str, list[Record]] = {}
+    for r in records:
+        by_probe.setdefault(r.probe, []).append(r)
     rows = []
     for arm in hypothesis["arms"]:
         rated = [next((row for row in s.rows if row.arm == arm["id"]), None) for s in scores]
         first = next((row for row in rated if row), None)
-        label, found = (first.label, first.found) if first else ("", "no rival says anything")
-        seen = Markup('<span class="badge {}">{}</span>').format("pass" if found == "pass" else "off", found)
+        label, seen = (first.label, _seen(first, by_probe)) if first else ("", "no rival says anything")
         note = Markup('<br><span class="tag alone">neither was right</span>') if arm["id"] in neither else ""
         name = Markup('{}<br><span class="tag">{}</span>').format(arm["id"], label)
         rows.append([name, arm["why"], seen + note, *map(_rated, rated)])
-    return table(["Arm", "Why it was run", "Seen", *(s.id for s in scores)], rows, row_class=_row_class)
+    columns = ["Arm", "Why it was run", "Seen", *(s.id for s in scores)]
+    return table(columns, rows, row_class=_row_class, stack=True)
+
+
+def _seen(row: ScoreRow, by_probe: dict[str, list[Record]]) -> Markup:
+    group = [r for probe in row.records for r in by_probe.get(probe, [])]
+    return words.badge(words.worst(group) if group else "not_run", row.found)
 
 
 def _rated(row) -> Markup | str:

@@ -7,10 +7,14 @@ from pathlib import Path
 
 from .. import attribution, doctor, paths
 from ..attribution.decision import Decision
+from ..params import Params
 from ..records import Arm, Record, latest, read
 
 SAMPLE = "outputs/h200"
 """Where the repository keeps the genuine run on an H200, relative to its root."""
+
+BUILT_IN = Params.model_fields["subject"].default
+"""The subject that the workbook comes with."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,17 @@ class RunData:
         return Arm(**self.verdict["question"]["arm"])
 
     @property
+    def subject(self) -> str:
+        """What is probed, as the parameters name it: FILE.py:BUILD or package.module:BUILD."""
+        return self.info["parameters"].get("subject") or BUILT_IN
+
+    @property
+    def matter(self) -> tuple:
+        """Subject and its options, hypothesis and question: runs that share them speak of the same thing."""
+        options = self.info["parameters"].get("options") or {}
+        return self.subject, options, self.hypothesis.get("name"), self.hypothesis["title"], self.info["question"]
+
+    @property
     def gpu(self) -> str:
         """Name of the GPU the run had, or "" for none."""
         return ((self.info.get("provenance") or {}).get("gpu") or {}).get("name") or ""
@@ -100,9 +115,13 @@ def _json(path: Path) -> dict:
     return held
 
 
-def sample_run(apart_from: Path) -> RunData | None:
-    """The genuine H200 run kept in the repository, unless there is none or it is the run being reported."""
+def sample_run(about: RunData) -> RunData | None:
+    """The genuine H200 run kept in the repository, if it asked the same question about the same subject.
+
+    None where there is none, where it asked another question, or where it is the run being reported.
+    """
     path = paths.resolve(SAMPLE)
-    if not (path / "run.json").is_file() or path == apart_from.resolve():
+    if not (path / "run.json").is_file() or path == about.path.resolve():
         return None
-    return RunData.open(path)
+    sample = RunData.open(path)
+    return sample if sample.matter == about.matter else None

@@ -6,8 +6,8 @@ from markupsafe import Markup
 
 from ..measure.rows import build_rows_of, sweep_points
 from ..records import Record
-from . import figures, figures_build, figures_sweep, launches, needs, rivals, tables, words
-from .block import Block, details, link, paragraph, table
+from . import classes, figures, figures_build, figures_sweep, launches, needs, rivals, tables, words
+from .block import Block, details, heading, link, paragraph, table
 from .run_data import RunData
 
 
@@ -21,32 +21,62 @@ class Section:
 def sections(data: RunData) -> list[Section]:
     """All sections that have something to say: a machine without a GPU has no matrix of arms."""
     records, asked = data.records, data.asked
-    notes = [*data.verdict["caveats"], *data.verdict["open"], *data.aside]
     ran = {kind: [r for r in _ran(data) if r.kind == kind] for kind in ("interpret", "trace", "sweep", "step")}
+    traced = [r for r in ran["trace"] if words.traced(r)]
+    compiled = [r for r in ran["trace"] if not words.traced(r)]
     captured = any(r.role != "control" and r.arm and r.arm.capture != "none" for r in ran["step"])
+    steps = any(r.role != "control" for r in ran["step"])
+    books = [r for r in records if r.kind == "notebook"]
+    builds, hazards, notes = build_rows_of(records), data.verdict["hazards"], _notes(data)
     parts = [
-        ("rivals", "Rivals: predicted and seen", True, lambda: rivals.blocks(data.hypothesis, records)),
-        (
-            "needs",
-            "What the outcome rests on",
-            captured,
-            lambda: [_list(data.conclusions), needs.needed(asked, records)],
-        ),
+        ("rivals", "Rivals: predicted and seen", books or steps, lambda: rivals.blocks(data.hypothesis, records)),
+        ("needs", "What the outcome rests on", captured, lambda: _rests(data)),
         ("arms", "All arms", captured, lambda: [figures.arms_matrix(records, asked)]),
-        ("hazards", "Hazards in other arms", captured, lambda: [tables.hazards(data.verdict["hazards"])]),
-        ("build", "Kernels as compiled", True, lambda: [figures_build.build_heat(build_rows_of(records))]),
+        ("hazards", "Hazards in other arms", hazards, lambda: [tables.hazards(hazards)]),
+        ("build", "Kernels as compiled", builds, lambda: [figures_build.build_heat(builds)]),
         ("interpreted", "Kernels as interpreted", ran["interpret"], lambda: [tables.interpreted(ran["interpret"])]),
-        ("compiled", "Compiled for the CPU", ran["trace"], lambda: [tables.graph_breaks(ran["trace"])]),
+        ("compiled", "Compiled for the CPU", compiled, lambda: [tables.graph_breaks(compiled)]),
+        ("traced", "Traced by Dynamo, as for a GPU", traced, lambda: [tables.graph_breaks(traced), _tracer(traced)]),
         ("sweep", "Throughput", ran["sweep"], lambda: [figures_sweep.sweep(sweep_points(records))]),
         ("launches", "Launches", data.launches, lambda: launches.blocks(data.launches)),
-        ("evidence", "Evidence", True, lambda: _evidence(data)),
-        ("skipped", "What did not run, and why", True, lambda: [_skipped(data)]),
-        ("notes", "Caveats and open points", True, lambda: [_list(notes)]),
-        ("timeline", "When it ran", True, lambda: [_timeline(data), _notebooks(data)]),
+        ("evidence", "Evidence", _ran(data), lambda: _evidence(data)),
+        ("skipped", "What did not run, and why", data.skipped, lambda: [tables.skipped(data.skipped, asked)]),
+        ("notes", "Caveats and open points", notes, lambda: [_list(notes)]),
+        (
+            "timeline",
+            "When it ran",
+            books or len(_ran(data)) > 1,
+            lambda: [_timeline(data), *([_notebooks(data, books)] if books else [])],
+        ),
+        (
+            "classes",
+            "What the classes mean",
+            True,
+            lambda: [details("Classes K1 to K6 and B1 to B9", classes.legend())],
+        ),
         ("environment", "Environment", True, lambda: [tables.facts(_provenance(data))]),
-        ("parameters", "Parameters", True, lambda: [tables.facts(data.info["parameters"], ("Parameter", "Value"))]),
+        ("parameters", "Parameters", True, lambda: [tables.settings(data.info["parameters"], data.info["question"])]),
     ]
     return [Section(name, title, make()) for name, title, wanted, make in parts if wanted]
+
+
+def _notes(data: RunData) -> list[str]:
+    return [*data.verdict["caveats"], *data.verdict["open"], *data.aside]
+
+
+def _rests(data: RunData) -> list[Block]:
+    told = [_list(data.conclusions)] if data.conclusions else []
+    return [*told, needs.needed(data.asked, data.records)]
+
+
+def _tracer(traced: list[Record]) -> Block:
+    seen = traced[0].payload
+    versions = ", ".join(f"{name} {seen[name]}" for name in ("torch", "triton") if name in seen)
+    called = words.counted(max(r.payload["calls"] for r in traced), "call")
+    return paragraph(
+        f"Dynamo's trace on the CPU in {called} with other inputs, {versions}: nothing was launched, other versions "
+        "trace streams otherwise, and it is no evidence for a verdict."
+    )
 
 
 def _ran(data: RunData) -> list[Record]:
@@ -54,8 +84,6 @@ def _ran(data: RunData) -> list[Record]:
 
 
 def _list(items: list[str]) -> Block:
-    if not items:
-        return paragraph("None.")
     body = Markup("").join(Markup("<li>{}</li>").format(item) for item in items)
     return Block(str(Markup("<ul>{}</ul>").format(body)), "\n".join(f"- {item}" for item in items))
 
@@ -68,27 +96,25 @@ def _evidence(data: RunData) -> list[Block]:
         ("Builds and everything else", [r for r in ran if r.kind != "step"], True),
     ]
     blocks = [
-        paragraph(f"{len(data.probes)} probes: {words.tally(data.probes)}. A record counts only with this run's nonce.")
+        paragraph(
+            f"{words.counted(len(data.probes), 'probe')}: {words.tally(data.probes)}. A record counts only with this "
+            "run's nonce. capturebook repro, given this folder and an id, makes a script of a failure."
+        )
     ]
     for title, group, folded in groups:
         if group:
             inner = tables.evidence(group, data.asked, data.verdict["records"])
-            heading = Block(str(Markup("<h3>{}</h3>").format(title)), title)
-            blocks.append(details(f"{title} ({len(group)})", inner) if folded else heading + inner)
+            blocks.append(details(f"{title} ({len(group)})", inner) if folded else heading(title) + inner)
     return blocks
-
-
-def _skipped(data: RunData) -> Block:
-    return tables.skipped(data.skipped, data.asked) if data.skipped else paragraph("Everything that was planned ran.")
 
 
 def _timeline(data: RunData) -> Block:
     return figures.timeline([r for r in data.records if r.kind != "launch"])
 
 
-def _notebooks(data: RunData) -> Block:
+def _notebooks(data: RunData, books: list[Record]) -> Block:
     rows = []
-    for r in (r for r in data.records if r.kind == "notebook"):
+    for r in books:
         page_ = f"notebooks/{r.notebook}.html"
         name = link(page_, r.notebook) if (data.path / page_).is_file() else r.notebook
         rows.append(
@@ -99,12 +125,13 @@ def _notebooks(data: RunData) -> Block:
                 f"{r.seconds:.0f}",
             ]
         )
-    return table(["Notebook", "Status", "Concluded", "s"], rows)
+    return table(["Notebook", "Status", "Concluded", "s"], rows, stack=True)
 
 
 def _provenance(data: RunData) -> dict:
+    """What is known of machine and code; a checkout apart from git has no commit, and says nothing of one."""
+    facts = {**(data.info.get("provenance") or {}), "code": data.info.get("code")}
     return {
-        **(data.info.get("provenance") or {}),
-        "code": data.info.get("code"),
+        **{name: value for name, value in facts.items() if value not in (None, "")},
         "schema_version": data.info["schema_version"],
     }

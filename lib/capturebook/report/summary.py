@@ -29,7 +29,7 @@ def why_undecided(data: RunData) -> str:
 
 
 def skipped(data: RunData) -> str:
-    return f"{len(data.skipped)} of {len(data.probes)} probes skipped or not run."
+    return f"{len(data.skipped)} of {words.counted(len(data.probes), 'probe')} skipped or not run."
 
 
 def done(records: list[Record]) -> list[str]:
@@ -70,7 +70,7 @@ def _steps(group: list[Record]) -> str:
 def _compiled(group: list[Record]) -> str:
     """Steps that Inductor compiled and ran on the CPU, and those that Dynamo traced and nothing ran."""
     breaks = sum(r.effective.get("graph_breaks", 0) for r in group)
-    traced = [r for r in group if "calls" in r.payload]
+    traced = [r for r in group if words.traced(r)]
     ran = [r for r in group if r not in traced]
     said = []
     if ran:

@@ -1,5 +1,6 @@
 """How outcomes are named: a symbol and a word for each status, so that nothing rests on colour alone."""
 
+import re
 from collections import Counter
 
 from markupsafe import Markup
@@ -82,6 +83,72 @@ def where(arm: Arm | None, base: Arm | None = None) -> str:
         return arm.label() if arm else ""
     arm = comparable(arm, base)
     return QUESTION if arm == base else arm.label(base)
+
+
+CALLED = {
+    "cold": "at its first call, nothing warmed up",
+    "kernel_cold": "at its first call, all but the step warmed up",
+    "warm1": "after one call",
+    "warm2": "after two calls",
+    "warm3": "after three calls",
+}
+
+
+def used(arm: Arm) -> str:
+    """How an arm uses the step, in words: `captured and compiled, after two calls, with kernel=mma`."""
+    modes = {"default": "compiled", "eager": "compiled by backend eager", "aot_eager": "compiled by backend aot_eager"}
+    compiled = modes.get(arm.compile, f"compiled in mode {arm.compile}")
+    captured = "captured" if arm.capture == "global" else f"captured in mode {arm.capture}"
+    match arm.capture != "none", arm.compile != "none":
+        case True, True:
+            how = f"{captured} and {compiled}"
+        case True, False:
+            how = f"{captured}, not compiled"
+        case False, True:
+            how = f"{compiled}, not captured"
+        case _:
+            how = "neither captured nor compiled"
+    places = [f"on another {name}" for name in ("stream", "thread") if getattr(arm, name) == "other"]
+    told = ("variant", "capture", "compile", "warmup", "stream", "thread")
+    rest = [factor(name, value) for name, (value, _) in arm.differences(Arm()).items() if name not in told]
+    called = " and ".join([CALLED[arm.warmup], *places]) if places else CALLED[arm.warmup]
+    return ", ".join([how, called, *([f"with {listed(rest)}"] if rest else [])])
+
+
+def asked(arm: Arm) -> str:
+    """The question about an arm as a sentence."""
+    who = "the step's twin" if arm.variant == "twin" else "the step"
+    return f"Does {who} survive when it is {used(arm)}?"
+
+
+BOILERPLATE = re.compile(
+    r"^\s*(Search for `cuda|CUDA kernel errors might be asynchronously|For debugging consider passing CUDA_LAUNCH|"
+    r"Compile with `TORCH_USE_CUDA_DSA|Set TORCHDYNAMO_VERBOSE|For even more developer context|"
+    r"You can suppress this exception)"
+)
+"""Lines that torch appends to its exceptions whatever happened."""
+
+
+def message(text: str) -> tuple[str, str]:
+    """What an exception says, and the advice that torch appends to every one."""
+    lines = text.splitlines()
+    advice = [line for line in lines if BOILERPLATE.match(line)]
+    return "\n".join(line for line in lines if line not in advice).strip(), "\n".join(advice)
+
+
+def breakable(name: str) -> Markup:
+    """A long name that a narrow column breaks between its words: after `_` and `=`, before a capital."""
+    return Markup("<wbr>").join(re.split(r"(?<=[_=])(?=\w)|(?<=[a-z])(?=[A-Z])", name))
+
+
+def of_floor(point: dict) -> str | None:
+    """How many times its floor a time is: 4.7; None where there is no floor or no time."""
+    return f"{1 / point['share']:,.3g}" if point.get("share") else None
+
+
+def traced(record: Record) -> bool:
+    """Dynamo traced it as for a GPU and nothing ran; other records of kind trace were compiled and run on the CPU."""
+    return record.kind == "trace" and "calls" in record.payload
 
 
 def tally(records: list[Record]) -> str:
