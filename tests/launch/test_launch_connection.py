@@ -131,3 +131,26 @@ def test_jump_hosts_and_control_sockets_are_the_users_own(sshd, bench, monkeypat
     finally:
         subprocess.run(["ssh", "-F", config, "-O", "exit", "far"], capture_output=True)
         shutil.rmtree(short)
+
+
+@ssh_only
+def test_a_cut_while_a_server_is_asked_attaches_again_with_its_forward(sshd, bench, monkeypatch):
+    from capturebook.launch import readiness
+
+    cuts, whole = [], readiness._owns_port
+
+    def cut(following, evidence):
+        """Connection and forward both end after the first request, which was no success."""
+        listens = whole(following, evidence)
+        if listens and len(cuts) < 3:
+            cuts.append(sessions(sshd.process.pid))
+            if len(cuts) == 3:
+                for pid in cuts[-1]:
+                    os.kill(pid, signal.SIGKILL)
+        return listens
+
+    monkeypatch.setattr(readiness, "_owns_port", cut)
+    record = serve(bench)
+    assert record.status == "pass", record.reason
+    assert len(cuts[-1]) >= 2 and any("attached again" in event for event in bench.events)
+    launching.stop(record.run, bench.events.append)

@@ -137,6 +137,11 @@ class Channel:
         lines = [line.strip() for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
         return f": {' / '.join(lines[-4:])}" if lines else ""
 
+    @property
+    def alive(self) -> bool:
+        """Whether the connection still stands, as far as we know without asking."""
+        return self._usable and self._process.poll() is None
+
     def close(self) -> None:
         """End the connection. What was started on the host goes on."""
         self._usable = False

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 from . import identity
 from . import result as results
-from .channel import Channel, ChannelError
+from .channel import ChannelError
 from .host import Host, Refused, State
+from .lasting import Lasting
 from .logmap import classes_of_error
 from .logview import LogView
 from .outcome import Outcome
@@ -16,9 +17,6 @@ from .servers.pointing import point
 from .servers.startlog import root_chain
 from .stages import NotHeld, Stages
 from .store import Entry
-
-LOST = 60.0
-"""Seconds after which a connection that does not come back ends the following; the program goes on."""
 
 LOOK_AGAIN = 3.0
 """Seconds after the start in which the program's environment is looked at with each poll: a wrapper may change it."""
@@ -33,7 +31,9 @@ class Following:
     def __init__(
         self, entry: Entry, host: Host, stages: Stages, redactor: Redactor, caveats: list[str], attached: bool = False
     ):
-        self.entry, self.host, self.stages, self.redactor, self.caveats = entry, host, stages, redactor, caveats
+        self.entry, self.stages, self.redactor, self.caveats = entry, stages, redactor, caveats
+        attach = f"the program may still run: capturebook attach {entry.id}"
+        self.host = Host(Lasting(host.channel, stages.say, attach))
         self.what = entry.info["resolved"]
         patterns = {f"failed {i}": pattern for i, pattern in enumerate(self.what["failed"])}
         patterns |= {f"phase {name}": pattern for name, pattern in self.what["phases"].items()}
@@ -108,21 +108,10 @@ class Following:
 
     def poll(self) -> State:
         """Read state and log once. Raises NotHeld when the launch is gone."""
-        lost_at = None
-        while True:
-            try:
-                self.state = self.host.poll(self.entry.info["folder"], self.log.offset)
-                break
-            except Refused as exc:
-                raise NotHeld(f"the launch's folder: {exc}", "C11", status="fail") from None
-            except ChannelError as exc:
-                if lost_at is None:
-                    lost_at = time.monotonic()
-                    self.stages.say(f"connection lost, attaching again: {exc}")
-                self._reconnect(exc, time.monotonic() - lost_at)
-        if lost_at is not None:
-            self.stages.say(f"attached again after {time.monotonic() - lost_at:.0f} s")
-        state = self.state
+        try:
+            state = self.state = self.host.poll(self.entry.info["folder"], self.log.offset)
+        except Refused as exc:
+            raise NotHeld(f"the launch's folder: {exc}", "C11", status="fail") from None
         if state.nonce != self.entry.info["nonce"]:
             raise NotHeld(f"the folder's nonce is {state.nonce!r}, not this launch's", "C8", status="fail")
         if state.boot != self.entry.info["boot"]:
@@ -132,20 +121,6 @@ class Following:
         if state.ended and self.log.offset >= (state.log_size or 0):
             self.log.finish(state.seconds)
         return state
-
-    def _reconnect(self, exc: ChannelError, gone: float) -> None:
-        if gone > LOST:
-            raise NotHeld(
-                f"the connection is lost: {exc}",
-                status="timeout",
-                todo=f"the program may still run: capturebook attach {self.entry.id}",
-            ) from exc
-        time.sleep(min(5.0, 0.3 + gone / 2))
-        self.host.channel.close()
-        try:
-            self.host = Host(Channel(self.entry.info["host"]))
-        except ChannelError:
-            return
 
     def _log(self, evidence: dict) -> None:
         expected = f"capturebook launch {self.entry.info['nonce']}"

@@ -10,22 +10,44 @@ from .channel import Channel, ChannelError
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@contextmanager
-def reachable(url: str | None, host: str | None) -> Iterator[str | None]:
-    """The URL to ask. The forward lives as long as the block, and dies with this process: its ssh has our pipe as
-    standard input. Raises ChannelError when it cannot be made."""
-    if url is None or host is None or urlsplit(url).hostname not in LOOPBACK:
-        yield url
-        return
-    there = urlsplit(url)
-    remote = there.port or 80
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        local = probe.getsockname()[1]
-    # Not over a control socket: the master would keep the forward.
-    extra = ("-S", "none", "-oExitOnForwardFailure=yes", "-L", f"127.0.0.1:{local}:127.0.0.1:{remote}")
-    with Channel(host, extra) as channel:
-        status, _ = channel.ask("true\n", seconds=20.0)
+class Forward:
+    """`url` is what to ask once `ensure` was called. The forward dies with this process: its ssh has our pipe as
+    standard input."""
+
+    def __init__(self, url: str | None, host: str | None):
+        self.url, self._host = url, host
+        self._there = None if url is None or host is None or urlsplit(url).hostname not in LOOPBACK else urlsplit(url)
+        self._channel: Channel | None = None
+
+    def ensure(self) -> None:
+        """Make it, or make it again when its connection has ended. Raises ChannelError when that cannot be."""
+        if self._there is None or self._channel and self._channel.alive:
+            return
+        self.close()
+        remote = self._there.port or 80
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            local = probe.getsockname()[1]
+        # Not over a control socket: the master would keep the forward.
+        extra = ("-S", "none", "-oExitOnForwardFailure=yes", "-L", f"127.0.0.1:{local}:127.0.0.1:{remote}")
+        self._channel = Channel(self._host, extra)
+        status, _ = self._channel.ask("true\n", seconds=20.0)
         if status:
             raise ChannelError(f"no forward to port {remote}")
-        yield there._replace(netloc=f"127.0.0.1:{local}").geturl()
+        self.url = self._there._replace(netloc=f"127.0.0.1:{local}").geturl()
+
+    def close(self) -> None:
+        if self._channel:
+            self._channel.close()
+        self._channel = None
+
+
+@contextmanager
+def reachable(url: str | None, host: str | None) -> Iterator[str | None]:
+    """The URL to ask as long as the block lasts. Raises ChannelError when its forward cannot be made."""
+    forward = Forward(url, host)
+    try:
+        forward.ensure()
+        yield forward.url
+    finally:
+        forward.close()

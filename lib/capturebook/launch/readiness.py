@@ -2,9 +2,11 @@
 
 import shlex
 import time
+from contextlib import closing
 
 from .adapters import ADAPTERS, names_the_run
-from .forward import reachable
+from .channel import ChannelError
+from .forward import Forward
 from .ready import Work, expecting
 from .stages import NotHeld
 
@@ -19,7 +21,7 @@ def until_ready(following, evidence: dict) -> None:
     adapter = ADAPTERS.get(following.what["adapter"])
     base = f"http://127.0.0.1:{following.what['port']}" if adapter else asked["url"]
     seen = "nothing listens on its port yet" if base else "its log does not match yet"
-    with reachable(base, following.entry.info["host"]) as url:
+    with closing(Forward(base, following.entry.info["host"])) as forward:
         while True:
             try:
                 state = following.wait()
@@ -31,16 +33,19 @@ def until_ready(following, evidence: dict) -> None:
             if state.ended or state.abandoned:
                 said = following.said_class()
                 raise NotHeld(f"it ended before it was ready: {following.how()}", said, status="fail")
-            if url is None:
+            if base is None:
                 if "ready" in following.log.found:
                     evidence["line"] = following.log.found["ready"]
                     break
                 continue
             if not _owns_port(following, evidence):
                 continue
-            work = work or Work(
-                _one_token(following, url) if adapter else expecting(url, asked["body"], asked["expect"])
-            )
+            try:
+                forward.ensure()
+            except ChannelError as exc:
+                seen = f"it listens, and there is no forward to it: {exc}"
+                continue
+            work = work or Work(_work(following, lambda: forward.url))
             if work.step():
                 evidence.update(answer=work.answer, asked=work.asked)
                 break
@@ -50,9 +55,11 @@ def until_ready(following, evidence: dict) -> None:
     _still_there(following, evidence)
 
 
-def _one_token(following, url: str):
-    adapter = ADAPTERS[following.what["adapter"]]
-    return lambda: adapter.one_token(url, following.what["model"])
+def _work(following, url):
+    asked, adapter = following.what["ready"], ADAPTERS.get(following.what["adapter"])
+    if adapter:
+        return lambda: adapter.one_token(url(), following.what["model"])
+    return expecting(url, asked["body"], asked["expect"])
 
 
 def _named(following, adapter, evidence: dict) -> None:

@@ -24,11 +24,11 @@ def fetch(url: str, body: str | None, seconds: float) -> str:
         return answer.read(1 << 20).decode("utf-8", "replace")
 
 
-def expecting(url: str, body: str | None, expect: str) -> Callable[[], str]:
-    """Work that asks `url` and finds `expect` in the answer; it returns the match."""
+def expecting(url: Callable[[], str], body: str | None, expect: str) -> Callable[[], str]:
+    """Work that asks `url()` and finds `expect` in the answer; it returns the match."""
 
     def ask() -> str:
-        got = fetch(url, body, TRY)
+        got = fetch(url(), body, TRY)
         match = re.search(expect, got)
         if match is None:
             raise NotYet(f"an answer without the expected text: {got[:120]!r}")

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 from . import classes
 from .channel import ChannelError
+from .host import Refused
 
 STAGES = ("connect", "folder", "deliver", "syntax", "environment", "port", "start", "identity", "log", "ready", "end")
 
@@ -55,7 +56,7 @@ class Stages:
     def stage(self, name: str, lost: str = "C5") -> Iterator[dict]:
         """Run one stage; what its block puts into the yielded dict is its evidence.
 
-        A ChannelError becomes NotHeld of class `lost`.
+        A ChannelError becomes NotHeld of class `lost`, what the host refused one of class C11.
         """
         evidence: dict = {}
         began = time.monotonic()
@@ -66,9 +67,9 @@ class Stages:
             entry.state = "held"
             shown = ", ".join(f"{key} {_short(value)}" for key, value in evidence.items() if _shown(value))
             self.say(f"{name:<11} held{': ' if shown else ''}{shown}")
-        except ChannelError as exc:
+        except (ChannelError, Refused) as exc:
             entry.state, entry.seen = "failed", str(exc)
-            raise NotHeld(str(exc), lost) from exc
+            raise NotHeld(str(exc), lost if isinstance(exc, ChannelError) else "C11") from exc
         except NotHeld as exc:
             entry.state, entry.seen = "failed", exc.seen
             evidence.update(exc.evidence)
