@@ -80,6 +80,28 @@ def test_nan_never_reaches_a_record(pool):
     assert "without a result" in record.reason
 
 
+def test_only_processes_that_still_ran_are_told_as_left_behind():
+    """A compile worker that has ended, and that its own parent has not collected, is no stranger."""
+    code = """if True:
+        import os, sys, time
+        from capturebook.probes import processes
+        processes.become_subreaper()
+        read, write = os.pipe()
+        if os.fork() == 0:
+            ended = os.fork()
+            if ended == 0:
+                os._exit(0)
+            os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
+            os.write(write, b".")
+            time.sleep(60)
+        os.read(read, 1)
+        found = len(processes.descendants(os.getpid()))
+        print(found, len(processes.kill_descendants()), len(processes.descendants(os.getpid())))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["2", "1", "0"], done.stderr
+
+
 def test_grandchildren_are_ended_and_reported(pool):
     (record,) = pool.run([planted("grandchildren")])
     assert record.status == "pass"

@@ -66,10 +66,11 @@ def _single_changes(asked: Arm, own: Record, records: list[Record], smallest: st
         how = "; ".join(f"{name}={', '.join(sorted(values))}" for name, values in sorted(needed.items()))
         said.append(f"{failure} needs {_join(told)}, all together: it is gone with any one of {how}.")
     if nothing := by_part["no part"]:
-        how = "; ".join(f"{name}={', '.join(sorted(values))}" for name, values in sorted(nothing.items()))
-        said.append(f"It cures nothing to change, alone, {how}: {failure} stays.")
+        changes = [f"{name}={value}" for name, values in sorted(nothing.items()) for value in sorted(values)]
+        one = "this change" if len(changes) == 1 else "each of these changes, made alone"
+        said.append(f"{failure} stays with {one}: {', '.join(changes)}.")
     if other:
-        said.append(f"Another root comes with a single change: {'; '.join(sorted(other))}.")
+        said.append(f"The error becomes another one with a single change: {', '.join(sorted(other))}.")
     return said
 
 
@@ -113,10 +114,12 @@ def _fixes(story: Hypothesis, outcomes: dict[str, list[Record]]) -> list[str]:
         (cured if all(r.status == "pass" for r in found) else failed).append(fix.says)
         if any(r.arm.overlap and r.graph.get("parallel") is False for r in found if r.status == "pass"):
             lost.append(fix.says)
-    said = [f"Cures it: {'; '.join(cured)}."] if cured else []
-    said += [f"Does not cure it: {'; '.join(failed)}."] if failed else []
+    said = [f"What cures it: {'; '.join(cured)}."] if cured else []
+    said += [f"What does not cure it: {'; '.join(failed)}."] if failed else []
     return said + (
-        [f"Passes, but the captured graph is one chain, so the overlap is lost: {'; '.join(lost)}."] if lost else []
+        [f"What passes at the cost of the overlap, in a captured graph that is one chain: {'; '.join(lost)}."]
+        if lost
+        else []
     )
 
 

@@ -56,8 +56,10 @@ def kill_tree(pid: int) -> None:
 
 
 def kill_descendants(seconds: float = 5.0) -> list[str]:
-    """SIGKILL and collect all descendants of this process (a subreaper). Returns their command lines.
+    """SIGKILL and collect all descendants of this process (a subreaper). Returns the command lines of those that ran.
 
+    One that has ended, and that its parent did not collect, has no command line and is left out: torch's compile
+    workers end with the process that they compile for, and would be told as strangers when they are met like that.
     Raises TimeoutError when some are still there after `seconds`.
     """
     killed: dict[int, str] = {}
@@ -69,7 +71,7 @@ def kill_descendants(seconds: float = 5.0) -> list[str]:
         left = descendants(os.getpid())
         if not left:
             return list(killed.values())
-        killed |= {pid: _command_line(pid) for pid in left - set(killed)}
+        killed |= {pid: line for pid in left - set(killed) if (line := _command_line(pid))}
         for pid in left:
             _signal(pid, signal.SIGKILL)
         if time.monotonic() > end:
