@@ -13,6 +13,7 @@ import pytest
 from launch_bench import here_only, serve, ssh_only, stage
 
 from capturebook import launch as launching
+from capturebook.launch import lasting
 from capturebook.launch.channel import text_of
 
 
@@ -154,3 +155,24 @@ def test_a_cut_while_a_server_is_asked_attaches_again_with_its_forward(sshd, ben
     assert record.status == "pass", record.reason
     assert len(cuts[-1]) >= 2 and any("attached again" in event for event in bench.events)
     launching.stop(record.run, bench.events.append)
+
+
+@ssh_only
+def test_a_connection_that_stays_away_ends_the_following_and_not_the_program(sshd, bench, monkeypatch):
+    bench.write("up.sh", "echo up; while :; do sleep 0.1; done\n")
+    record = bench.launch(script="up.sh", ready={"log": "^up"})
+    monkeypatch.setattr(lasting, "LOST", 0.5)
+    reached = os.environ["CAPTUREBOOK_SSH"]
+
+    def away(line):
+        """The host is there when `attach` begins, and then no more."""
+        if line.startswith("folder "):
+            configure(bench, monkeypatch, sshd, " Port ", " Port 1\n#")
+            for pid in sessions(sshd.process.pid):
+                os.kill(pid, signal.SIGKILL)
+
+    lost = launching.attach(record.run, away)
+    assert (lost.status, lost.payload["failed_stage"]) == ("timeout", "identity"), lost.reason
+    assert "the connection is lost" in lost.reason and f"capturebook attach {record.run}" in lost.payload["todo"]
+    monkeypatch.setenv("CAPTUREBOOK_SSH", reached)
+    assert launching.stop(record.run, bench.events.append).payload["stopped"] is True

@@ -24,9 +24,7 @@ def attach(name: str, on_event: Callable[[str], None] = print, show: Callable[[s
     was_ready = entry.info["state"] == "ready"
 
     def follow(following: Following, stages: Stages) -> Outcome:
-        if was_ready:
-            # Its deadline was for the start; now it has as long again.
-            following.deadline += following.poll().seconds
+        following.from_now = was_ready
         outcome = following.run(show)
         return checkout.fetch(following, outcome) if "run" in entry.info else outcome
 

@@ -45,6 +45,8 @@ class Following:
         self.state = State()
         self.deadline = self.what["deadline"]
         self.lost_at_start = False
+        # Of a server that was ready before: its deadline was for the start, and now it has as long again.
+        self.from_now = False
         # Of what is in the log already when we attach, nobody knows when it was written.
         self._first = attached
 
@@ -54,6 +56,7 @@ class Following:
         self.log.show = show
         with self.stages.stage("identity") as evidence:
             identity.prove(self, evidence)
+            self.deadline += self.state.seconds if self.from_now else 0.0
         with self.stages.stage("log") as evidence:
             self._log(evidence)
         if self.what["ready"] or self.what["adapter"]:
