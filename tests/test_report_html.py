@@ -225,6 +225,16 @@ def test_a_notebooks_figures_and_plain_twins_are_kept(gpu):
         assert part in page.text
 
 
+def test_a_figure_for_narrow_screens_stays_in_a_notebooks_page_and_loads_nothing():
+    data = "data:image/svg+xml;base64,AAAA"
+    narrow = '<picture><source media="(max-width: 640px)" srcset="{}"><img src="{}" alt="seen"></picture>'
+    kept = Outline(rendered.clean(narrow.format(data, data)))
+    assert kept.named("source") == [{"media": "(max-width: 640px)", "srcset": data}]
+    assert kept.named("img") == [{"src": data, "alt": "seen"}]
+    for hostile in ("http://x.invalid/y.png", f"{data} 1x, http://x.invalid/y.png 2x"):
+        assert "srcset" not in rendered.clean(narrow.format(hostile, data))
+
+
 def test_a_folder_that_is_no_run_is_one_line(tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no run.json; it is not a run folder"):
         report.build(tmp_path)

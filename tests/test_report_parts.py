@@ -219,6 +219,13 @@ def test_parameters_say_what_an_empty_one_came_to():
     assert cells(tables.settings({"error": 0}, {**question, "error": None}))[1][1] == "not known"
 
 
+def test_in_jupyterlab_cells_stand_left_and_names_do_not_break():
+    """JupyterLab aligns cells to the right and gives all columns of a table one width; an inline style wins."""
+    shown = table(["Arm", "Why"], [["cold_live_no_overlap", "the same"]])._repr_html_()
+    assert shown.count('style="text-align:left;overflow-wrap:normal"') == 4 and "table-layout:auto" in shown
+    assert "style=" not in table(["Arm", "Why"], [["a", "b"]]).html
+
+
 def test_text_from_elsewhere_is_escaped_and_drawn_as_it_is(records):
     hostile = '<script>alert("x")</script> $\\frac{'
     renamed = [

@@ -24,7 +24,7 @@ def _row(p: dict) -> list:
     shown = words.badge(p["status"], p["status"].replace("_", " "))
     status = Markup("{} {}").format(shown, p["reason"]) if p["reason"] else shown
     return [
-        p["variant"], p["tuning"], p["batch"], _context(p), status, *timed, _round(p.get("floor_us"), 1),
+        p["variant"], p["tuning"], p["batch"], _context(p), status, *timed, _figures(p.get("floor_us")),
         words.of_floor(p), p.get("floor_bound"), _round(p.get("gbps"), 0),
         _round(p.get("tflops"), 1), _round(p.get("tokens_per_second"), 0), p.get("config"),
     ]  # fmt: skip
@@ -36,6 +36,11 @@ def _context(p: dict) -> int | str | None:
 
 def _round(value: float | None, digits: int) -> str | None:
     return None if value is None else f"{value:,.{digits}f}"
+
+
+def _figures(value: float | None) -> str | None:
+    """Three figures: floors go from hundredths of a microsecond to hundreds."""
+    return None if value is None else f"{value:,.3g}"
 
 
 def sweep(points: list[dict]) -> Block:
