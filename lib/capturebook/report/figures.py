@@ -140,8 +140,8 @@ def timeline(records: list[Record]) -> Block:
         f"{words.counted(len(probes), 'probe')} in {words.counted(len(lanes), 'lane')}. "
         f"Summed by kind: {longest}."
     )
-    caption = f"{words.counted(len(probes), 'probe')}, each its own process, up to {len(lanes)} side by side, "
-    caption += f"in {span:.0f} s."
+    beside = f"up to {len(lanes)} side by side" if len(lanes) > 1 else "one after the other"
+    caption = f"{words.counted(len(probes), 'probe')}, each its own process, {beside}, in {span:.0f} s."
     if stages:
         caption += f" Summed by stage: {stages}."
     wide, narrow = (_draw_timeline(books, lanes, start, span, width) for width in (8.6, draw.NARROW))

@@ -76,7 +76,7 @@ def _subject(data: RunData) -> dict | None:
 
 def _question(data: RunData) -> str:
     question = data.verdict["question"]
-    then = " If so: and compiled too?" if question["follow_compiled"] and data.asked.compile == "none" else ""
+    then = " And if so, compiled too?" if question["follow_compiled"] and data.asked.compile == "none" else ""
     expected = question.get("error")
     return words.asked(data.asked) + then + (f" Reported there: {expected}." if expected else "")
 
