@@ -9,6 +9,7 @@ from ..records import SUBJECT_FACTORS, Arm, Record
 
 BUILT_IN = "capturebook.subjects.sparse_mla:"
 INDEXER = "capturebook.subjects.indexer:"
+GLUE = "capturebook.subjects.glue:"
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def builds(session) -> Builds:
 
     params = session.params
     decode = crosscompile.SPARSE_MLA if params.cache == "bf16" else crosscompile.SPARSE_MLA_FP8
-    ours = {BUILT_IN: decode, INDEXER: crosscompile.INDEXER}
+    ours = {BUILT_IN: decode, INDEXER: crosscompile.INDEXER, GLUE: crosscompile.GLUE}
     examples = next((where for subject, where in ours.items() if params.subject.startswith(subject)), None)
     own = examples is None
     try:
