@@ -189,7 +189,9 @@ def test_c5_a_program_that_cannot_be_executed(bench):
 
 def test_c5_the_recorded_process_is_the_program_itself(bench):
     record = bench.script("echo RESULT $$; sleep 0.5\n", result={"log": "RESULT"})
-    assert log_of(bench, record) == [f"RESULT {stage(record, 'identity')['evidence']['pid']}"]
+    evidence = stage(record, "identity")["evidence"]
+    assert log_of(bench, record) == [f"RESULT {evidence['pid']}"]
+    assert (evidence["session"], evidence["stdin"]) == ("its keeper's", "/dev/null")
 
 
 def test_c9_an_old_server_holds_the_port(bench):

@@ -26,6 +26,10 @@ class ChannelError(RuntimeError):
     """The host did not answer, or not whole. One line: what was seen, with what ssh or the shell said."""
 
 
+class Refused(RuntimeError):
+    """The host answered that it could not, or with nothing. The text is what its command printed."""
+
+
 @cache
 def text_of(*names: str) -> bytes:
     """Our shell files, joined."""

@@ -4,11 +4,7 @@ import shlex
 from dataclasses import dataclass, field
 
 from . import procfs
-from .channel import Channel, ChannelError, words
-
-
-class Refused(RuntimeError):
-    """The host answered that it could not. The text is what its command printed."""
+from .channel import Channel, ChannelError, Refused, words
 
 
 @dataclass(frozen=True)
@@ -115,7 +111,7 @@ class Host:
         answer = self._ask("cb_environment 2>&1", start, nonce=nonce, first=program)
         head, mark, rest = answer.partition(b"environment\n")
         if not mark:
-            raise ChannelError(f"no environment came back (C11): {head.decode('utf-8', 'replace').strip()}")
+            raise Refused(f"no environment came back: {head.decode('utf-8', 'replace').strip()}")
         pairs = [entry.partition(b"=") for entry in rest.split(b"\0") if entry]
         return {name.decode("utf-8", "replace"): value.decode("utf-8", "surrogateescape") for name, _, value in pairs}
 
@@ -151,6 +147,10 @@ class Host:
         if not answer:
             return []
         return [part.decode("utf-8", "surrogateescape") for part in answer.removesuffix(b"\0").split(b"\0")]
+
+    def session(self, pid: int) -> int | None:
+        """The session that a process is in; None for one that is gone."""
+        return procfs.session(self._ask("cat /proc/$cb_pid/stat 2>/dev/null; true", pid=pid))
 
     def process_environment(self, pid: int) -> dict[str, str]:
         """A process's environment as it began with it; empty for one that is gone."""

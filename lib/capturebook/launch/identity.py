@@ -28,6 +28,7 @@ def prove(following, evidence: dict) -> None:
             following.redactor.add_words(line)
             check_environment(following, state, evidence)
             evidence["command"] = following.redactor.text(shlex.join(following.redactor.clean(line)))
+            _detached(following, state, evidence)
             break
         if state.ended or state.abandoned:
             said = [text for text in following.log.last if text.startswith(f"{keeper[1]}: ")]
@@ -45,6 +46,16 @@ def prove(following, evidence: dict) -> None:
     if idle and "program" in following.poll().alive:
         raise NotHeld(f"the program runs, but {evidence['unit']} is {evidence['unit_state']}", "C5")
     following.entry.update(program=list(state.program), keeper=list(state.keeper))
+
+
+def _detached(following, state: State, evidence: dict) -> None:
+    """What lets it outlive the connection: a session that is not ours, and no standard input that could end."""
+    pid = state.program[0]
+    session, stdin = following.host.session(pid), following.host.link(f"/proc/{pid}/fd/0")
+    if session is not None:
+        evidence["session"] = "its keeper's" if session == state.keeper[0] else f"{session}, made by itself"
+    if stdin:
+        evidence["stdin"] = stdin
 
 
 def check_environment(following, state: State, evidence: dict | None = None) -> None:

@@ -151,7 +151,8 @@ class Starting:
         try:
             got = self.host.environment(self._start_text(), self._nonce, self.resolved.command[0])
         except Refused as exc:
-            klass = "C5" if "command not found" in str(exc) else "C6"
+            told = {"command not found": "C5", "no environment": "C11"}
+            klass = next((name for words, name in told.items() if words in str(exc)), "C6")
             raise NotHeld(str(exc), klass) from None
         wrong = [name for name, value in asked.items() if got.get(name) != value]
         if wrong:
@@ -194,7 +195,7 @@ class Starting:
             evidence["connection"] = f"lost: {exc}"
             return
         self.entry.update(state="started")
-        evidence["session"] = "own"
+        evidence["program"] = "recorded by its keeper"
 
     def _place(self) -> tuple[str, str]:
         """Where folders are made, and this launch's."""

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from .channel import ChannelError
+from .channel import Refused
 
 _STAT = re.compile(rb"^(\d+) \((.*?)\) ([A-Za-z]) (\d+) (\d+) (\d+) ", re.MULTILINE | re.DOTALL)
 _ANY = {"0" * 8, "0" * 32}
@@ -28,10 +28,10 @@ class Socket:
 
 
 def listening(table: bytes) -> list[Socket]:
-    """Listening sockets from /proc/net/tcp and tcp6, joined. Raises ChannelError for a table without its header."""
+    """Listening sockets from /proc/net/tcp and tcp6, joined. Refused: a table without its header."""
     lines = table.decode("ascii", "replace").splitlines()
     if not lines or "local_address" not in lines[0]:
-        raise ChannelError("/proc/net/tcp could not be read: nothing is known about ports (C11)")
+        raise Refused("/proc/net/tcp could not be read: nothing is known about ports")
     sockets = []
     for line in lines:
         parts = line.split()
@@ -55,6 +55,12 @@ def owners(listing: bytes) -> dict[str, int]:
     return found
 
 
+def session(stat: bytes) -> int | None:
+    """The session in one /proc/PID/stat; None for an empty one."""
+    found = _STAT.match(stat)
+    return int(found.group(6)) if found else None
+
+
 def tree(table: bytes, root: int, session: int) -> set[int]:
     """`root`, its descendants, and what else runs in `session`, zombies aside, from all /proc/PID/stat."""
     parent, kept = {}, set()
@@ -65,7 +71,7 @@ def tree(table: bytes, root: int, session: int) -> set[int]:
         if state not in b"ZX" and int(pid) == root:
             kept.add(root)
     if not parent:
-        raise ChannelError("/proc/PID/stat could not be read: nothing is known about processes (C11)")
+        raise Refused("/proc/PID/stat could not be read: nothing is known about processes")
     grew = True
     while grew:
         new = {pid for pid, up in parent.items() if up in kept and pid not in kept}
