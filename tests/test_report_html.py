@@ -14,7 +14,7 @@ import pytest
 import fake_run
 from capturebook.records import Arm, append
 from capturebook.report import html as report
-from capturebook.report import rendered, run_data, sections, summary
+from capturebook.report import rendered, run_data, sections, summary, tables
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 HOSTILE = "<script>document.title='owned'</script><img src=http://x.invalid/y.png onerror=alert(1)>"
@@ -223,6 +223,18 @@ def test_a_notebooks_figures_and_plain_twins_are_kept(gpu):
     assert "seen" in [image["alt"] for image in page.named("img") if image.get("src")]
     for part in ("kept", "plain twin", "an svg", "IntSlider(value=0)", "Title"):
         assert part in page.text
+
+
+def test_a_notebooks_page_finds_the_logs_that_it_links(tmp_path):
+    records = [r for r in fake_run.step_records(fake_run.Clock()) if r.role == "control"]
+    path = fake_run.write(tmp_path / "run", records)
+    shown = nbformat.v4.new_output("display_data", {"text/html": tables.evidence(records)._repr_html_()})
+    (path / "notebooks").mkdir()
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("tables.evidence(controls)", outputs=[shown])])
+    nbformat.write(notebook, path / "notebooks" / "02_graph_capture.ipynb")
+    (page,) = rendered.render_notebooks(path)
+    links = [a["href"] for a in read(page).named("a") if "log" in a["href"]]
+    assert len(links) == len(records) and all((page.parent / link).is_file() for link in links)
 
 
 def test_a_figure_for_narrow_screens_stays_in_a_notebooks_page_and_loads_nothing():

@@ -56,7 +56,7 @@ def _threads(exhibits: list[dict]):
              Markup("{} {}").format(_got(e["result"]), e["result"]["got"]["owner"]), e["fix"], _repaired(e)]
             for e in exhibits if e["report"]]  # fmt: skip
     columns = ["Thread", "Symptom", "Verdict", "Fix", "Fix run here"]
-    return table(columns, rows) if rows else None
+    return table(columns, rows, stack=True) if rows else None
 
 
 def _class(said: dict) -> str:

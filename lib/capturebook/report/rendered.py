@@ -47,11 +47,16 @@ def _render(path: Path, run: str) -> Path:
         f"{path.stem}, run {run}",
         run=run,
         name=path.stem,
-        body=clean(body),
+        body=_from_below(clean(body)),
         more_css=Markup(colours),
     )
     out.write_text(html, encoding="utf-8")
     return out
+
+
+def _from_below(html: Markup) -> Markup:
+    """Links to logs lead from the run's folder; the page lies one below it."""
+    return Markup(html.replace(Markup('href="logs/'), Markup('href="../logs/')))
 
 
 def clean(html: str) -> Markup:
