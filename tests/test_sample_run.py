@@ -82,6 +82,23 @@ def test_what_the_story_needs_to_be_shown(run):
     assert outcomes(warmup="kernel_cold", compile="none", tuning="live", variant="step") == {900}
 
 
+def test_a_machine_without_a_gpu_shows_it_for_the_story_and_for_nothing_else(run):
+    """Else nobody would see it: the presets of such machines ask what it answers."""
+    from capturebook.attribution import load_hypothesis
+    from capturebook.params import load_preset, validate
+    from capturebook.report.run_data import RunData, sample_run
+
+    path, info, _, _ = run
+
+    def shown(preset: str) -> bool:
+        params = validate(load_preset(preset))
+        hypothesis = load_hypothesis(params.hypothesis)
+        asked = {"question": hypothesis.asks(params).model_dump(), "parameters": params.model_dump()}
+        return sample_run(RunData(path.parent / "new", {**info, **asked}, hypothesis.model_dump(), [], [])) is not None
+
+    assert shown("cpu") and not shown("own_kernel")
+
+
 def test_it_is_small_and_names_no_machine(run):
     path, _, _, _ = run
     files = [file for file in path.rglob("*") if file.is_file()]
