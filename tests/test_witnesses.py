@@ -12,6 +12,7 @@ from torch._dynamo.utils import counters
 from triton import knobs
 from triton.runtime.autotuner import Autotuner
 
+from capturebook.probes import graph
 from capturebook.probes.capture import Captures
 from capturebook.probes.graph import is_chain
 from capturebook.probes.witnesses import Witnesses, watch
@@ -202,6 +203,19 @@ def test_events_are_bounded_by_kind_and_counts_are_not():
     witnesses.note("sync", "planted", capturing=True)
     assert [e.kind for e in witnesses.events] == ["thread_call"] * 32 + ["sync"]
     assert witnesses.counts == {"thread_call@capture": 1000, "sync@capture": 1}
+
+
+def test_a_graph_without_nodes_is_described_without_asking_for_them(monkeypatch):
+    """As the driver does: an empty graph's count is 0, and an array for 0 nodes is an invalid value."""
+    asked = []
+
+    def call(name, handle, nodes, count):
+        assert (name, nodes) == ("cuGraphGetNodes", None)
+        asked.append(name)
+
+    monkeypatch.setattr(graph, "_call", call)
+    assert graph.describe(1) == {"kernels": {}, "nodes": {}, "parallel": False}
+    assert asked == ["cuGraphGetNodes"]
 
 
 def test_chain_and_fork_of_a_graph():

@@ -46,7 +46,9 @@ def describe(handle: int) -> dict:
     graph = ctypes.c_void_p(handle)
     count = ctypes.c_size_t(0)
     _call("cuGraphGetNodes", graph, None, ctypes.byref(count))
-    nodes = (ctypes.c_void_p * max(count.value, 1))()
+    if count.value == 0:  # asked for its nodes, the driver says CUDA_ERROR_INVALID_VALUE
+        return {"kernels": {}, "nodes": {}, "parallel": False}
+    nodes = (ctypes.c_void_p * count.value)()
     _call("cuGraphGetNodes", graph, nodes, ctypes.byref(count))
     kinds, kernels = Counter(), Counter()
     for node in nodes[: count.value]:

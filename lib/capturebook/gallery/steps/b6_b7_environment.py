@@ -1,5 +1,6 @@
 """B6: other threads use CUDA while the capture is open. B7: a setting of the process forbids what a capture needs."""
 
+import itertools
 import os
 import threading
 import time
@@ -53,10 +54,14 @@ def data_loader() -> Step:
 
 
 def allocator() -> Step:
-    """A second model's thread allocates: cudaMalloc and cudaFree are refused while a capture is open."""
+    """A second model's thread allocates: cudaMalloc and cudaFree are refused while a capture is open.
+
+    Each time more than before: what it gave back would serve the same request again, without any cudaMalloc.
+    """
+    sizes = itertools.count(16)
 
     def work():
-        held = torch.empty(32 << 20, dtype=torch.uint8, device=DEVICE)
+        held = torch.empty(next(sizes) << 21, dtype=torch.uint8, device=DEVICE)
         del held
         torch.cuda.empty_cache()
 
