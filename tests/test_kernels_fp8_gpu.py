@@ -52,12 +52,12 @@ def compute_capability() -> int:
     return major * 10 + minor
 
 
-def check(inputs, got, what="", groups=(slice(None),)):
+def check(inputs, got, what="", groups=(slice(None),), tolerance=TOLERANCE):
     out, lse = got
     want, want_lse = decode_reference(*inputs.args())
     for group in groups:
         found = error(out[:, :, group], want[:, :, group])
-        assert found <= TOLERANCE, f"{what}: {found}"
+        assert found <= tolerance, f"{what}: {found}"
     assert lse_error(lse, want_lse) <= 1e-3, what
 
 
@@ -166,7 +166,8 @@ def test_both_ends_of_the_scales(kernel, heads):
     else:
         pinned(kernel, heads)
         got = decode(*inputs.args(), kernel=kernel)
-    check(inputs, got, kernel, groups=(LEAST_GROUP, LARGEST_GROUP, slice(448, 512)))
+    # 64 values of 30 tokens, not 512 of 640, average little out: bf16 rounds weights and output by 2^-9 each at most
+    check(inputs, got, kernel, groups=(LEAST_GROUP, LARGEST_GROUP, slice(448, 512)), tolerance=2**-8)
 
 
 @pytest.mark.parametrize("which", ["window", "extra"])

@@ -19,8 +19,8 @@ def decode_twin(
 ) -> tuple[Tensor, Tensor]:
     """Sparse MLA decode with torch ops. Shapes, dtypes and meaning as `decode`.
 
-    Operands are bf16 values and sums are fp32, as in the tensor-core kernel: matmuls run in fp32 on operands that
-    bf16 holds exactly (so TF32, where it is on, loses nothing), and the weights are rounded to bf16 before the second.
+    Queries and rows are bf16 values, which TF32 holds exactly, where it is on; all else is fp32. The weights are not
+    rounded to bf16, as the tensor-core kernel must before its second matmul: so the twin is the more exact of the two.
     No host synchronisation and no shape that depends on data, so it can be captured and compiled without breaks.
     """
     window_rows, window_valid = _gather(window_cache, window_indices, window_lengths)
@@ -35,7 +35,7 @@ def decode_twin(
     weights = torch.exp(scores - top)
     total = weights.sum(dim=-1, keepdim=True)
     denominator = total + torch.exp(sink[None, :, None] - top)
-    out = torch.bmm(weights.to(q.dtype).float(), rows) / denominator
+    out = torch.bmm(weights, rows) / denominator
     out = out.masked_fill(total == 0.0, 0.0)  # empty row and sink -inf: 0 / 0
     lse = (top + torch.log(total)).squeeze(-1)
     return out.to(q.dtype), lse
