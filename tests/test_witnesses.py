@@ -1,5 +1,6 @@
 """Witnesses are taken off again, and off they are the originals."""
 
+import os
 import threading
 import warnings
 
@@ -203,6 +204,15 @@ def test_events_are_bounded_by_kind_and_counts_are_not():
     witnesses.note("sync", "planted", capturing=True)
     assert [e.kind for e in witnesses.events] == ["thread_call"] * 32 + ["sync"]
     assert witnesses.counts == {"thread_call@capture": 1000, "sync@capture": 1}
+
+
+def test_the_guard_of_a_recompile_comes_without_the_path_it_was_made_at(monkeypatch):
+    said = f"0/0: scale == 2.0    # return x * scale  # {os.path.realpath(__file__)}:31 in fn\nUser stack trace:\n ..."
+    monkeypatch.setattr(convert_frame, "get_and_maybe_log_recompilation_reasons", lambda *a: [said])
+    witnesses = Witnesses(None, ())
+    with watch(witnesses):
+        assert convert_frame.get_and_maybe_log_recompilation_reasons(None) == [said]
+    assert [e.what for e in witnesses.events] == ["0/0: scale == 2.0"]
 
 
 def test_a_graph_without_nodes_is_described_without_asking_for_them(monkeypatch):

@@ -7,6 +7,7 @@ change). `watch()` installs them and takes all of them off again.
 
 import contextlib
 import functools
+import re
 import sys
 import threading
 
@@ -164,7 +165,9 @@ def _recompile(w: Witnesses, stack) -> None:
     def make(original):
         def reasons(*args, **kwargs):
             found = original(*args, **kwargs)
-            w.note("recompile", str(found[0])[:500] if found else "no guard is named", frame=True)
+            # Behind the guard Dynamo quotes the line it came from, with this machine's path, cut or whole.
+            guard = re.split(r"\s+# ", str(found[0]), maxsplit=1)[0][:500] if found else "no guard is named"
+            w.note("recompile", guard, frame=True)
             return found
 
         return reasons
