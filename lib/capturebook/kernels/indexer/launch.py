@@ -12,21 +12,24 @@ RATIO = 4
 """Tokens of the context that one compressed key stands for."""
 
 
-def run(kernel: str, kernels: tuple, tensors: tuple[Tensor, ...], topk: int, constants: tuple = ({}, {})) -> Tensor:
+def run(kernel: str, kernels: tuple, tensors: tuple[Tensor, ...], topk: int) -> Tensor:
     """Slots as `select`. `tensors` are q, weights, keys, page table, lengths.
 
-    kernels: the scores' kernel and, for "bounded", the selection's: jitted functions, autotuned or not, or what torch's
-    wrap_triton makes of them. constants: what goes to each beside (its whole configuration if it is not autotuned).
+    kernels: the scores' kernel and, for "bounded", the selection's, autotuned, or what torch's wrap_triton makes of
+    them.
     """
-    scores = run_scores(kernel, kernels[0], tensors, **constants[0])
+    scores = run_scores(kernel, kernels[0], tensors)
     page_table, lengths = tensors[3], tensors[4]
     if kernel == "stock":
         return best_slots(scores, page_table, lengths, topk)
-    return run_selection(kernels[1], scores, page_table, lengths, topk, **constants[1])
+    return run_selection(kernels[1], scores, page_table, lengths, topk)
 
 
 def run_scores(kernel: str, launched, tensors: tuple[Tensor, ...], **constants) -> Tensor:
-    """[B, padded width] fp32, all the scratch that a call takes: "stock" fills it, "bounded" up to the lengths."""
+    """[B, padded width] fp32, all the scratch that a call takes: "stock" fills it, "bounded" up to the lengths.
+
+    constants: beside the arguments (a whole configuration if the function is not autotuned).
+    """
     page_table = tensors[3]
     batch, width = page_table.shape
     scores = page_table.new_empty((batch, width * PAGE), dtype=torch.float32)
