@@ -92,6 +92,7 @@ def test_operator_compiles_without_a_graph_break():
         ("window_cache", lambda t: t[:, :149_504].contiguous(), "149760 (256)"),
         ("extra_cache", lambda t: t[:, :512].contiguous(), "37440 (64)"),
         ("window_cache", lambda t: t[0], "any"),
+        ("window_cache", lambda t: torch.empty(t.numel() + 8, dtype=t.dtype)[8:].view(t.shape), "multiple of 16"),
         ("extra_cache", lambda t: torch.cat((t, t), 1)[:, : t.shape[1]], "contiguous"),
     ],
 )

@@ -53,7 +53,7 @@ def page_tokens(stride: int) -> int:
 
 
 def quantise(rows: Tensor, page: int) -> Tensor:
-    """fp8 cache [pages, page_stride(page)] uint8 of rows [slots, 512] (fp32 or bf16); slots is a multiple of `page`.
+    """fp8 cache [pages, page_stride(page)] uint8 of finite rows [slots, 512], fp32 or bf16; `page` divides slots.
 
     A group's scale is 2 ** ceil(log2(max(amax / 448, 1e-4))), so the scale bytes lie between 114 and 247. Bytes that
     are not used are 0. Raises ValueError.

@@ -182,8 +182,11 @@ def _(q, *others):
 
 
 def _check_pages(name: str, cache: Tensor) -> None:
-    """ValueError unless the width is that of fp8 pages."""
+    """ValueError unless the width is that of fp8 pages and they start where 16 bytes can be copied at a time."""
     try:
         page_tokens(cache.shape[1])
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+    # Dynamo breaks the graph at storage_offset; what it compiles copies inputs that are less aligned than those it saw.
+    if not torch.compiler.is_compiling() and cache.storage_offset() % 16:
+        raise ValueError(f"{name}: {cache.storage_offset()} bytes into its storage; allowed: a multiple of 16")
