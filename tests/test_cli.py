@@ -15,6 +15,7 @@ import planted_repo
 from capturebook import cli, paths
 from capturebook.cli.target import locate
 from capturebook.params import Params, preset_names
+from capturebook.params.declared import KERNELS
 
 
 @pytest.fixture
@@ -221,6 +222,13 @@ def test_a_probe_without_a_gpu_is_not_run(root, capsys, monkeypatch):
     assert cli.main(["verdict", found["run"], "--json"]) == 0
     assert capsys.readouterr().out.encode() == before
     assert not (run / "verdict.json").exists()
+
+
+@pytest.mark.parametrize("target", list(KERNELS))
+def test_a_subject_that_comes_with_it_is_probed_without_naming_its_kernels(root, capsys, monkeypatch, target):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert cli.main(["probe", target, "--arm-only", "--json", "--run-dir", "x"]) == 3
+    assert json.loads(capsys.readouterr().out)["status"] == "skipped"
 
 
 def test_the_arm_alone(root, capsys, monkeypatch):

@@ -10,6 +10,7 @@ from ..attribution.evidence import breach
 from ..chain import plan
 from ..chain.folder import RunFolder, claim, holds_run
 from ..params import validate
+from ..params.declared import KERNELS
 from ..probes import ProbePool
 from ..records import Arm
 from . import tracing
@@ -53,11 +54,15 @@ def _folder(given: str) -> Path:
 
 
 def _parameters(args):
+    """Those of a run that asks about one step; the kernels, which only a sweep reads, are the subject's own."""
+    subject = locate(args.target, Path.cwd())
+    own = {"kernels": list(KERNELS[subject][0])} if subject in KERNELS else {}
     return validate(
         {
             "preset": "probe",
             "hypothesis": HYPOTHESIS,
-            "subject": locate(args.target, Path.cwd()),
+            "subject": subject,
+            **own,
             "question": args.question,
             "preload": args.preload,
             **pairs(args),

@@ -16,6 +16,9 @@ BUILT_IN, BUILT_IN_KERNELS = "capturebook.subjects.sparse_mla:build", ("simt", "
 INDEXER, INDEXER_KERNELS = "capturebook.subjects.indexer:build", ("stock", "bounded")
 """The default subject, another that comes with it, and their kernels; said here because asking would import torch."""
 
+KERNELS = {BUILT_IN: (BUILT_IN_KERNELS, "the built-in subject"), INDEXER: (INDEXER_KERNELS, "the indexer")}
+"""By subject: its kernels, and what it is called."""
+
 
 class ParameterError(ValueError):
     """Parameters that cannot be used: one line for each, naming it, what was given and what is allowed."""
@@ -96,9 +99,8 @@ class Params(BaseModel):
             arm = arm_from(parse_factors(self.question))
         except ValueError as exc:
             raise ValueError(f"parameter question: given {json.dumps(self.question)}; {exc}") from None
-        known = {BUILT_IN: (BUILT_IN_KERNELS, "the built-in subject"), INDEXER: (INDEXER_KERNELS, "the indexer")}
-        if self.subject in known:
-            kernels, called = known[self.subject]
+        if self.subject in KERNELS:
+            kernels, called = KERNELS[self.subject]
             text = f"{', '.join(kernels)} with {called}"
             if not set(self.kernels) <= set(kernels):
                 raise ValueError(_line("kernels", self.kernels, text))
