@@ -55,7 +55,7 @@ def needed(asked: Arm, records: list[Record]) -> Block:
     if not own or not factors:
         return paragraph("The question's arm, or the arms that differ from it in one factor, did not run.")
     failure = words.short(own[0])
-    columns = ["Factor", "In the question", "Changed alone to"]
+    columns = ["Factor", "In the question", "Changed to"]
     if failure == "pass":
         return table(columns, [[f.name, f.asked, _outcomes(f)] for f in factors], stack=True)
     factors.sort(key=lambda f: (PARTS.index(f.part(failure)), f.name))
