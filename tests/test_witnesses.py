@@ -16,7 +16,8 @@ from triton.runtime.autotuner import Autotuner
 from capturebook.probes import graph
 from capturebook.probes.capture import Captures
 from capturebook.probes.graph import is_chain
-from capturebook.probes.witnesses import Witnesses, watch
+from capturebook.probes.watch import watch
+from capturebook.probes.witnesses import Witnesses
 
 
 def _watched_places():

@@ -14,7 +14,8 @@ from .calls import Calls
 from .capture import Captures
 from .protocol import Protocol, warm_ups
 from .threads import Threads
-from .witnesses import Witnesses, watch
+from .watch import watch
+from .witnesses import Witnesses
 
 
 def run(ctx) -> dict:
