@@ -50,6 +50,15 @@ BAD = [
     ("run cpu --set headz=8", "parameter headz: nobody declared it; did you mean heads?"),
     ("run cpu --set heads=7", "parameter heads: given 7; allowed: one of 8, 16"),
     ("run cpu --set heads", "--set: given 'heads'; allowed: name=value"),
+    ("run cpu --set heads=8 --set heads=16", "--set: heads is given twice; allowed: once"),
+    (
+        'run cpu --set options={"heads":8}',
+        'parameter options: given {"heads": 8}; allowed: 64, as the parameter heads says',
+    ),
+    (
+        'run cpu --set question=overlap=false --set options={"overlap":true}',
+        'parameter options: given {"overlap": true}; allowed: false, as the question says',
+    ),
     ("run cpu --set hypothesis=nope", "hypothesis: given 'nope', which is no file; allowed: "),
     ("run cpu --set question=warmup=hot", "question"),
     ("run cpu --set subject=nope.py:build", "subject: no file 'nope.py' in "),

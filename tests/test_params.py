@@ -154,10 +154,12 @@ def test_set_takes_plain_text_for_text_and_json_otherwise():
     assert validate(values).env == {"A": "1"}
 
 
-def test_set_leaves_its_argument_alone_and_the_last_one_wins():
+def test_set_leaves_its_argument_alone_and_takes_a_name_once():
     before = {"seed": 4}
-    assert apply_sets(before, ["seed=5", "seed=6"]) == {"seed": 6}
+    assert apply_sets(before, ["seed=5", "batches=[2]"]) == {"seed": 5, "batches": [2]}
     assert before == {"seed": 4}
+    with pytest.raises(ParameterError, match="^--set: seed is given twice; allowed: once$"):
+        apply_sets(before, ["seed=5", "seed=6"])
 
 
 def test_one_of_some_texts_is_text_as_well():

@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("target", nargs="?", metavar="TARGET", help="pkg.mod:build or file.py:build; else the built-in ones")
     _about_step(p)
     p.add_argument("--targets", default="", metavar="NN,NN", help="e.g. sm_90,sm_120; else the parameters' default")
-    p.add_argument("--all", action="store_true", help="every autotune configuration, not only pinned and first")
+    p.add_argument("--pinned", action="store_true", help="only the pinned and the first configuration of each kernel")
     p.add_argument("--deadline", type=float, default=180.0, metavar="S", help="seconds a compilation may take")
     p.add_argument("--json", action="store_true", help="rows on stdout")
 

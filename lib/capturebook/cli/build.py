@@ -26,7 +26,7 @@ def build(args) -> int:
 
     try:
         targets = _targets(args.targets) if args.targets else validate({}).targets
-        given = {"preset": "build", "targets": targets, "all_configs": args.all, "deadline": args.deadline}
+        given = {"preset": "build", "targets": targets, "all_configs": not args.pinned, "deadline": args.deadline}
         given |= {"preload": args.preload, **pairs(args)}
         if args.target:
             given["subject"] = locate(args.target, Path.cwd())

@@ -10,7 +10,7 @@ from ..attribution.evidence import breach
 from ..chain import plan
 from ..chain.folder import RunFolder, claim, holds_run
 from ..params import validate
-from ..params.declared import KERNELS
+from ..params.declared import BUILT_IN, KERNELS
 from ..probes import ProbePool
 from ..records import Arm
 from . import tracing
@@ -56,7 +56,9 @@ def _folder(given: str) -> Path:
 def _parameters(args):
     """Those of a run that asks about one step; the kernels, which only a sweep reads, are the subject's own."""
     subject = locate(args.target, Path.cwd())
-    own = {"kernels": list(KERNELS[subject][0])} if subject in KERNELS else {}
+    own, given = {"kernels": list(KERNELS[subject][0])} if subject in KERNELS else {}, pairs(args)
+    if subject == BUILT_IN:  # its keywords that are parameters too
+        own |= {name: given["options"][name] for name in ("heads", "cache") if name in given["options"]}
     return validate(
         {
             "preset": "probe",
@@ -65,7 +67,7 @@ def _parameters(args):
             **own,
             "question": args.question,
             "preload": args.preload,
-            **pairs(args),
+            **given,
             "deadline": args.deadline,
         }
     )

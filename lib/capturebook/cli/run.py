@@ -82,7 +82,9 @@ def _hold(args, params, facts: dict) -> RunFolder:
     else:
         path = paths.resolve(params.run_dir) if params.run_dir else claim(params.preset)
     if holds_run(path):
-        return RunFolder.resume(path, params, hypothesis, question, facts)
+        held = RunFolder.resume(path, params, hypothesis, question, facts)
+        say(*(f"note: {line}" for line in held.records()[1]))
+        return held
     return RunFolder.create(path, params, hypothesis, question, planned, facts)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from ..records import arm_from, parse_factors
+from ..records import SUBJECT_FACTORS, arm_from, parse_factors
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
@@ -106,6 +106,15 @@ class Params(BaseModel):
                 raise ValueError(_line("kernels", self.kernels, text))
             if arm.kernel and arm.kernel not in kernels:
                 raise ValueError(_line("question", self.question, f"kernel: {text}"))
+        twice = {name: getattr(arm, name) for name in SUBJECT_FACTORS if getattr(arm, name) is not None}
+        if self.subject == BUILT_IN:
+            twice |= {"heads": self.heads, "cache": self.cache}
+        for name in twice.keys() & self.options.keys():
+            if self.options[name] != twice[name]:
+                where = "question" if name in SUBJECT_FACTORS else f"parameter {name}"
+                raise ValueError(
+                    _line("options", {name: self.options[name]}, f"{json.dumps(twice[name])}, as the {where} says")
+                )
         if self.subject == INDEXER and not 4 <= min(self.contexts) <= max(self.contexts) <= max(self.max_contexts):
             text = f"from 4, one key, to the largest of max_contexts, {max(self.max_contexts)}"
             raise ValueError(_line("contexts", self.contexts, text))

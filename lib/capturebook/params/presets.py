@@ -75,7 +75,7 @@ def apply_sets(values: dict, sets: list[str]) -> dict:
 
     Raises ParameterError, one line, for an unknown name and for a value that cannot be read.
     """
-    values = dict(values)
+    values, seen = dict(values), set()
     for item in sets:
         name, equals, text = item.partition("=")
         name = name.strip()
@@ -83,6 +83,9 @@ def apply_sets(values: dict, sets: list[str]) -> dict:
             raise ParameterError(f"--set: given {item!r}; allowed: name=value")
         if name not in Params.model_fields:
             raise ParameterError(unknown(name))
+        if name in seen:
+            raise ParameterError(f"--set: {name} is given twice; allowed: once")
+        seen.add(name)
         if _is_text(Params.model_fields[name].annotation):
             values[name] = text
             continue

@@ -74,7 +74,9 @@ def _compiled(group: list[Record]) -> str:
     ran = [r for r in group if r not in traced]
     said = []
     if ran:
-        said.append(f"{words.counted(len(ran), 'step')} compiled by Inductor for the CPU ({words.tally(ran)})")
+        right = sum(r.status == "pass" for r in ran)
+        which = "" if right == len(ran) else f"{right} of "
+        said.append(f"{which}{words.counted(len(ran), 'step')} compiled by Inductor for the CPU ({words.tally(ran)})")
     if traced:
         said.append(f"{words.counted(len(traced), 'step')} traced by Dynamo as for a GPU ({words.tally(traced)})")
     return f"{', '.join(said)}, {words.counted(breaks, 'graph break')} counted."
