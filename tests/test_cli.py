@@ -70,6 +70,8 @@ BAD = [
     ("probe no_such_package.mod:build", "no module 'no_such_package' in "),
     ("probe capturebook.nope:build", "no module 'capturebook.nope' in "),
     ("probe own.py:build --option width=eight", "--option: given 'width=eight'; allowed: NAME=JSON"),
+    ("probe own.py:build --option nosuch=1", "options: 'own.py:build' takes no 'nosuch'; allowed: width"),
+    ('run cpu --set options={"nosuch":1}', "options: 'capturebook.subjects.sparse_mla:build' takes no 'nosuch'"),
     ("probe own.py:build --option width", "--option: given 'width'; allowed: NAME=VALUE"),
     ("probe own.py:build --env A", "--env: given 'A'; allowed: NAME=VALUE"),
     ("probe own.py:build --question compile=fast", "compile"),

@@ -29,7 +29,7 @@ def build(args) -> int:
         given = {"preset": "build", "targets": targets, "all_configs": not args.pinned, "deadline": args.deadline}
         given |= {"preload": args.preload, **pairs(args)}
         if args.target:
-            given["subject"] = locate(args.target, Path.cwd())
+            given["subject"] = locate(args.target, Path.cwd(), given["options"])
         elif args.option:
             raise InputError(f"--option: given {args.option[0]!r}; allowed: with a TARGET, whose build takes it")
         params = validate(given)

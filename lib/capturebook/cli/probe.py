@@ -55,8 +55,9 @@ def _folder(given: str) -> Path:
 
 def _parameters(args):
     """Those of a run that asks about one step; the kernels, which only a sweep reads, are the subject's own."""
-    subject = locate(args.target, Path.cwd())
-    own, given = {"kernels": list(KERNELS[subject][0])} if subject in KERNELS else {}, pairs(args)
+    given = pairs(args)
+    subject = locate(args.target, Path.cwd(), given["options"])
+    own = {"kernels": list(KERNELS[subject][0])} if subject in KERNELS else {}
     if subject == BUILT_IN:  # its keywords that are parameters too
         own |= {name: given["options"][name] for name in ("heads", "cache") if name in given["options"]}
     return validate(

@@ -4,6 +4,7 @@ import ast
 import importlib.machinery
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from .. import paths
@@ -11,11 +12,12 @@ from ..subjects.loader import SubjectError, find
 from .common import InputError
 
 
-def locate(target: str, start: Path) -> str:
+def locate(target: str, start: Path, options: Iterable[str] = ()) -> str:
     """The target with its file relative to the repository or the home folder; modules stay as they are.
 
     Files are looked up in `start`, then in the repository; so are modules, before the usual places, and the folder that
-    holds one goes into this process's PYTHONPATH. Nothing is imported. Raises InputError, one line.
+    holds one goes into this process's PYTHONPATH. Nothing is imported. `options`: names that the build must take.
+    Raises InputError, one line.
     """
     root = paths.repository()
     try:
@@ -24,11 +26,11 @@ def locate(target: str, start: Path) -> str:
         raise InputError(exc) from None
     where, _, name = found.rpartition(":")
     if where.endswith(".py"):
-        _check_name(target, Path(where), name)
+        _check(target, Path(where), name, options)
         return f"{_portable(Path(where), root)}:{name}"
     source = _module(target, where, [start, root])
     if source is not None:
-        _check_name(target, source, name)
+        _check(target, source, name, options)
     return target
 
 
@@ -67,8 +69,11 @@ def _make_importable(spec, folders: list[Path]) -> None:
             return
 
 
-def _check_name(target: str, source: Path, name: str) -> None:
-    """That the file parses and binds `name` at its top level; one with a star import may bind anything."""
+def _check(target: str, source: Path, name: str, options: Iterable[str]) -> None:
+    """That the file parses and binds `name` at its top level, and that it takes the options.
+
+    A file with a star import may bind anything, and a build that is decorated or no function may take anything.
+    """
     try:
         tree = ast.parse(source.read_bytes())
     except OSError as exc:
@@ -86,3 +91,10 @@ def _check_name(target: str, source: Path, name: str) -> None:
             bound.add(node.id)
     if name not in bound and "*" not in bound:
         raise InputError(f"subject: {target!r}: the file defines no {name!r}")
+    builds = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    if len(builds) == 1 and not builds[0].decorator_list and not builds[0].args.kwarg:
+        takes = [arg.arg for arg in (*builds[0].args.args, *builds[0].args.kwonlyargs)]
+        for option in options:
+            if option not in takes:
+                allowed = ", ".join(sorted(takes)) or "none"
+                raise InputError(f"options: {target!r} takes no {option!r}; allowed: {allowed}")
