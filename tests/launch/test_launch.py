@@ -183,6 +183,13 @@ def test_the_command_line_says_and_lists(bench):
         ("script: t.sh\nresult: {log: x}\nsecret: [NOT_SET_ANYWHERE]\n", "NOT_SET_ANYWHERE is not set"),
         ("script: t.sh\nready: {url: 'http://127.0.0.1:1/x'}\n", "url and expect go together"),
         ("script: t.sh\n script: y\n", "line 2"),
+        ("script: t.sh\nresult: {log: x}\nsource: /etc\n", "source: no such field"),
+        ("script: t.sh\nresult: {log: x}\nfiles: {t.sh: u.sh}\n", "files: 't.sh' is the script's name"),
+        ("script: t.sh\nresult: {log: x}\nfolder: ~nobody-here\n", "folder: given '~nobody-here'"),
+        (
+            "script: t.sh\nresult: {log: x}\nfiles: {m: /proc/self/mem}\n",
+            "files: 'm' cannot be read: Input/output error",
+        ),
     ],
 )
 def test_bad_launch_files_are_one_line_and_start_nothing(tmp_path, monkeypatch, text, says):
@@ -194,6 +201,57 @@ def test_bad_launch_files_are_one_line_and_start_nothing(tmp_path, monkeypatch, 
         launching.launch(launching.load(path), None, bench.events.append)
     assert says in str(caught.value) and "\n" not in str(caught.value)
     assert not bench.ids()
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("127.0.0.1:{port}/health", 8000),
+        ("not a url", 8000),
+        ("ftp://127.0.0.1:{port}/x", 8000),
+        ("http://127.0.0.1/x", 8000),
+        ("http://127.0.0.1:8001/x", 8000),
+        ("http://127.0.0.1:8001/x", "auto"),
+        ("http://10.0.0.1:{port}/x", 8000),
+        ("http://127.0.0.1:{port}@10.0.0.1/x", 8000),
+        ("http://127.0.0.1:{port}.example.org/x", 8000),
+    ],
+)
+def test_an_answer_from_elsewhere_is_no_readiness(tmp_path, capsys, url, port):
+    path = tmp_path / "t.yaml"
+    path.write_text(f"command: [sleep, '60']\nport: {port}\nready: {{url: '{url}', expect: x}}\n")
+    assert cli.main(["launch", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "ready.url: given" in err and "allowed: http://127.0.0.1:{port}" in err
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{port}/x?{nonce}", "http://localhost:8000", "http://[::1]:8000/"])
+def test_an_answer_from_its_own_port_is_asked_for(url):
+    ready = {"url": url, "expect": "x"}
+    assert launching.validated({"command": ["x"], "port": 8000, "ready": ready}).ready.url == url
+
+
+@here_only
+def test_outputs_that_cannot_be_written_are_one_line(bench, capsys):
+    (bench.root / "outputs").write_text("")
+    path = bench.write("t.yaml", "command: [echo, x]\nresult: {log: x}\n")
+    assert cli.main(["launch", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "outputs" in err and "Not a directory" in err, err
+    (bench.root / "outputs").unlink()
+
+
+@pytest.mark.parametrize("grace", ["nan", "inf", "-1"])
+def test_a_grace_that_never_ends_is_refused(bench, capsys, grace):
+    assert cli.main(["stop", "x", f"--grace={grace}"]) == 2
+    assert capsys.readouterr().err.count("allowed: seconds, 0 or more") == 1
+
+
+@here_only
+def test_names_are_replaced_in_patterns_as_plain_text(bench):
+    record = bench.script('echo "at $1 on $2"\n', args=["{folder}", "{port}"], port="auto",
+                          result={"log": "^at {folder} on {port}$"})  # fmt: skip
+    assert record.status == "pass", record.reason
 
 
 @here_only

@@ -33,6 +33,7 @@ def test_a_server_that_says_ready_and_dies(bench):
 def test_a_server_on_every_address_is_reported(bench):
     record = serve(bench, env={"BIND": "0.0.0.0"})
     assert any("every address" in caveat for caveat in record.caveats)
+    assert [line for line in bench.events if line.startswith("caveat: it listens on every address")]
     launching.stop(record.run, bench.events.append)
 
 

@@ -1,6 +1,7 @@
 """`capturebook launch`, `launches`, `attach` and `stop`: start something here or over SSH and prove that it runs."""
 
 import contextlib
+import math
 from functools import partial
 from pathlib import Path
 
@@ -74,6 +75,8 @@ def attach(args) -> int:
 
 
 def stop(args) -> int:
+    if not 0 <= args.grace < math.inf:
+        raise InputError(f"--grace: given {args.grace:g}; allowed: seconds, 0 or more")
     return _told(args, partial(launching.stop, args.id, on_event=say, grace=args.grace))
 
 

@@ -19,7 +19,7 @@ from .resolve import resolve
 from .spec import LaunchFile, LaunchFileError
 from .stages import NotHeld, Stages
 from .starttext import start_text
-from .store import Entry
+from .store import FOLDER, Entry
 
 SHOWN_NAMES = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "LD_PRELOAD", "LD_LIBRARY_PATH", "HF_HOME")
 SHOWN_BEGINNINGS = ("CUDA", "NVIDIA", "NCCL", "TORCH", "PYTORCH", "TRITON", "SGLANG", "VLLM", "TRANSFORMERS", "HF_HUB")
@@ -44,14 +44,18 @@ def launch(
     """
     if host is not None and (not host or host.startswith("-") or any(c.isspace() or ord(c) < 32 for c in host)):
         raise LaunchFileError(f"host: given {host!r}; allowed: what ssh takes as a destination")
-    deliveries = {name: path.read_bytes() for name, path in spec.deliveries().items()}
+    deliveries = spec.contents()
     modes = {name: 0o700 if os.access(path, os.X_OK) else 0o600 for name, path in spec.deliveries().items()}
     syntax.interpreter_of(spec, deliveries)
     secrets = spec.secrets()
     redactor = Redactor(spec.secret)
     redactor.add({**spec.env, **secrets})
-    redactor.add_words(spec.command or spec.args)
-    entry = Entry.create(spec.name, host, redactor.clean({**spec.model_dump(), "env": redactor.env(spec.env)}), facts)
+    redactor.add_words([*(spec.interpreter or []), *(spec.command or spec.args)])
+    kept = redactor.clean({**spec.model_dump(), "env": redactor.env(spec.env)})
+    try:
+        entry = Entry.create(spec.name, host, kept, facts)
+    except OSError as exc:
+        raise LaunchFileError(f"outputs: {paths.shown(exc.filename or FOLDER)}: {exc.strerror}") from None
     starting = Starting(spec, entry, host, deliveries, modes, secrets, redactor, on_event)
     return starting.run(show, after)
 

@@ -11,6 +11,9 @@ from .redact import Redactor
 KEPT = 40
 """Last lines that are kept for reports."""
 
+HEADER = re.compile(r"capturebook launch [0-9a-f]+")
+"""The keeper's first line. It is never redacted: a secret may be a word of it."""
+
 BAR = 4096
 """Bytes at the end of an unfinished line that are looked at."""
 
@@ -51,6 +54,8 @@ class LogView:
         if not lines:
             return
         texts = [self._redactor.text(line.decode("utf-8", "replace")) for line in lines]
+        if not self.header and HEADER.fullmatch(first := lines[0].decode("utf-8", "replace")):
+            texts[0] = first
         if self._file:
             self._file.writelines(f"{text}\n" for text in texts)
             self._file.flush()

@@ -83,5 +83,7 @@ def record_of(
         log="logs/program.log" if entry.log_path.exists() else "",
     )
     entry.append(record)
+    for caveat in caveats:
+        stages.say(f"caveat: {caveat}")
     stages.say("\n".join(outcome.lines(failed_stage)))
     return record

@@ -1,5 +1,6 @@
 """Readiness by real work: a request that only a server that works can answer, asked beside the polls."""
 
+import http.client
 import re
 import threading
 import urllib.error
@@ -63,5 +64,5 @@ class Work:
             self.last = str(exc)
         except urllib.error.HTTPError as exc:
             self.last = f"HTTP status {exc.code}"
-        except (OSError, ValueError) as exc:
+        except (OSError, ValueError, http.client.HTTPException) as exc:
             self.last = f"{type(exc).__name__}: {exc}"

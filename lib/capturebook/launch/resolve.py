@@ -1,5 +1,7 @@
 """A launch file made concrete for one host folder: names replaced, defaults taken."""
 
+import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 
@@ -50,9 +52,9 @@ def resolve(
     work = f"{folder}/work"
     names = {"folder": work, "nonce": nonce, **known} | ({} if port is None else {"port": str(port)})
 
-    def put(text: str) -> str:
+    def put(text: str, written: Callable[[str], str] = str) -> str:
         for name, value in names.items():
-            text = text.replace(f"{{{name}}}", value)
+            text = text.replace(f"{{{name}}}", written(value))
         return text
 
     cwd = put(spec.cwd) if spec.cwd is not None else work
@@ -82,7 +84,7 @@ def resolve(
     for part in (ready, result):
         for key in ("log", "contains", "expect"):
             if part and part.get(key):
-                part[key] = part[key].replace("{nonce}", nonce)
+                part[key] = put(part[key], re.escape)
     return Resolved(
         command, cwd, env, port, ready, result, failed, phases, spec.deadline,
         spec.adapter, put(spec.model) if spec.model else None, list(interpreter), script, hides,

@@ -47,10 +47,20 @@ def _variable(name: str) -> str:
     return name
 
 
+def _folder(text: str) -> str:
+    if not _no_nul(text) or text.startswith("~") and not text.startswith("~/"):
+        raise ValueError("an absolute path, one below ~/, or a relative one")
+    return text
+
+
+ASKED = re.compile(r"https?://(?:127\.0\.0\.1|localhost|\[::1\]):(\{port\}|[0-9]{1,5})(?:[/?]\S*)?")
+"""What ready.url may be: the host's own loopback. Its port is compared with the launch's."""
+
 Text = Annotated[str, AfterValidator(_no_nul)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
 Inside = Annotated[str, AfterValidator(_inside)]
 Variable = Annotated[str, AfterValidator(_variable)]
+Folder = Annotated[str, AfterValidator(_folder)]
 
 
 class _Strict(BaseModel):
@@ -80,7 +90,8 @@ class Result(_Strict):
 
 class Ready(_Strict):
     """What proves that a server works. `url` is asked (POST of `body` if there is one) until its answer matches
-    `expect`; it must ask for real work, as a /health does not. `log`: a match in the output, for what has no port."""
+    `expect`; it must ask for real work, as a /health does not. It is http on the host's loopback, at the launch's own
+    port: another server's answer proves nothing. `log`: a match in the output, for what has no port."""
 
     url: Text | None = None
     body: Text | None = None
@@ -98,7 +109,8 @@ class Ready(_Strict):
 
 class LaunchFile(_Strict):
     """One launch. In `command`, `args`, `env`, `cwd`, `ready` and `result`, {port}, {folder} (where delivered files
-    lie) and {nonce} are replaced; CAPTUREBOOK_PORT, _FOLDER and _LAUNCH (the nonce) are in the environment.
+    lie) and {nonce} are replaced, in a pattern as plain text; CAPTUREBOOK_PORT, _FOLDER and _LAUNCH (the nonce) are in
+    the environment.
 
     `script` is a local file, run by `interpreter`, else its #! line, else python3 for .py and sh for .sh. `files` are
     local files and folders to deliver, a list (same relative name there) or {name there: local name}; local names are
@@ -117,7 +129,7 @@ class LaunchFile(_Strict):
     interpreter: list[Text] | None = None
     files: list[Inside] | dict[Inside, Text] = Field(default_factory=dict)
     cwd: Text | None = None
-    folder: Text | None = None
+    folder: Folder | None = None
     env: dict[Variable, Text] = Field(default_factory=dict)
     secret: list[Variable] = Field(default_factory=list)
     port: Annotated[int, Field(ge=1, le=65535)] | Literal["auto"] | None = None
@@ -153,6 +165,11 @@ class LaunchFile(_Strict):
             raise ValueError("model: goes with adapter")
         if self.ready is not None and self.ready.url is not None and self.port is None:
             raise ValueError("port: missing; with ready.url the owner of the port is checked")
+        if self.ready is not None and self.ready.url is not None:
+            asked = ASKED.fullmatch(self.ready.url)
+            if asked is None or asked[1] != "{port}" and (self.port == "auto" or int(asked[1]) != self.port):
+                allowed = "http://127.0.0.1:{port}/..., the launch's own port on the host's loopback"
+                raise ValueError(f"ready.url: given {self.ready.url!r}; allowed: {allowed}")
         both = set(self.env) & set(self.secret)
         if both:
             raise ValueError(f"secret: {sorted(both)[0]} is in env too; its value comes from your environment")
@@ -164,7 +181,9 @@ class LaunchFile(_Strict):
         here = Path(self.source).parent if self.source else Path.cwd()
         listed = {name: name for name in self.files} if isinstance(self.files, list) else dict(self.files)
         if self.script is not None:
-            listed.setdefault(Path(self.script).name, self.script)
+            name = Path(self.script).name
+            if PurePosixPath(listed.setdefault(name, self.script)) != PurePosixPath(self.script):
+                raise LaunchFileError(f"files: {name!r} is the script's name there; allowed: another name")
         found: dict[str, Path] = {}
         for name, local in listed.items():
             path = here / local
@@ -176,6 +195,16 @@ class LaunchFile(_Strict):
             else:
                 field = "script" if local == self.script else "files"
                 raise LaunchFileError(f"{field}: {local!r} is no file in {str(here)!r}")
+        return found
+
+    def contents(self) -> dict[str, bytes]:
+        """What `deliveries` names, read. Raises LaunchFileError for one that cannot be."""
+        found = {}
+        for name, path in self.deliveries().items():
+            try:
+                found[name] = path.read_bytes()
+            except OSError as exc:
+                raise LaunchFileError(f"files: {name!r} cannot be read: {exc.strerror}") from None
         return found
 
     def secrets(self) -> dict[str, str]:
@@ -198,7 +227,15 @@ def load(name: str | Path) -> LaunchFile:
         values = load_preset(path)
     except ValueError as exc:
         raise LaunchFileError(f"launch file: {str(exc).removeprefix('preset: ')}") from None
+    if "source" in values:
+        raise LaunchFileError(_no_field("source"))
     return validated({"name": path.stem, **values, "source": str(path)})
+
+
+def _no_field(name: str) -> str:
+    return (
+        f"{name}: no such field; allowed: {', '.join(known for known in LaunchFile.model_fields if known != 'source')}"
+    )
 
 
 def validated(values: dict) -> LaunchFile:
@@ -211,8 +248,7 @@ def validated(values: dict) -> LaunchFile:
         raise LaunchFileError(str(error["ctx"]["error"]))
     where = ".".join(str(part) for part in error["loc"] if not str(part).startswith(("constrained", "list[", "dict[")))
     if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
-        known = ", ".join(name for name in LaunchFile.model_fields if name != "source")
-        raise LaunchFileError(f"{where}: no such field; allowed: {known}")
+        raise LaunchFileError(_no_field(where))
     given = repr(error["input"])
     shown = given if len(given) <= 80 else f"{given[:77]}..."
     raise LaunchFileError(f"{where}: given {shown}; {error['msg'].removeprefix('Value error, ').lower()}")

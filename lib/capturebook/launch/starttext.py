@@ -3,6 +3,7 @@
 import shlex
 
 from .channel import encoded
+from .redact import is_word
 
 _REDACT = """\
 redact_line() {
@@ -13,6 +14,23 @@ redact_line() {
                 *"$cb_secret"*)
                     cb_clean="$cb_clean${cb_line%%%%"$cb_secret"*}[redacted]"
                     cb_line=${cb_line#*"$cb_secret"}
+                    ;;
+                *) break ;;
+            esac
+        done
+        cb_line=$cb_clean$cb_line
+    done
+    for cb_secret in %s; do
+        cb_clean=
+        while :; do
+            case $cb_line in
+                *"$cb_secret"*)
+                    cb_clean=$cb_clean${cb_line%%%%"$cb_secret"*}
+                    cb_line=${cb_line#*"$cb_secret"}
+                    cb_shown="[redacted]"
+                    case $cb_clean in *[A-Za-z0-9]) cb_shown=$cb_secret ;; esac
+                    case $cb_line in [A-Za-z0-9]*) cb_shown=$cb_secret ;; esac
+                    cb_clean=$cb_clean$cb_shown
                     ;;
                 *) break ;;
             esac
@@ -35,5 +53,7 @@ def start_text(command: list[str], cwd: str, env: dict[str, str], hidden: list[s
         f"program_setup() {{\n    cd -- {shlex.quote(cwd)}\n}}\n"
         f"program_exec() {{\n    exec {shlex.join(command)}\n}}\n"
     )
-    text += _REDACT % shlex.join(hidden) if hidden else "cb_redacts=\n"
+    words = [value for value in hidden if is_word(value)]
+    longer = [value for value in hidden if not is_word(value)]
+    text += _REDACT % (shlex.join(longer), shlex.join(words)) if hidden else "cb_redacts=\n"
     return encoded(f"{text}cb_whole={nonce}\n")
