@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from launch_bench import here_only, log_of
+from launch_bench import here_only, log_of, serve
 
 from capturebook import launch as launching
 from capturebook.launch.redact import Redactor
@@ -59,6 +59,24 @@ def test_secrets_in_a_command_are_nowhere(bench):
     assert "--max-tokens=1234567" in shown
     record = bench.script("echo $1 DONE\n", args=["HF_TOKEN=sixth-one"], result={"log": "DONE"})
     assert log_of(bench, record) == ["HF_TOKEN=[redacted] DONE"] and "sixth-one" not in _shown(bench, record)
+
+
+def test_what_stages_go_by_is_kept_whole(bench, monkeypatch):
+    monkeypatch.setenv("PIN", "1")
+    record = serve(bench, secret=["PIN"], failed=["ERROR 1"], phases={"up": "^listening"})
+    assert record.status == "pass", record.reason
+    assert launching.stop(record.run, bench.events.append).status == "pass"
+    record = bench.script(
+        "echo 'said [redact]'; echo rated capturebook >res; echo got $DB_PASSWORD\n",
+        env={"DB_PASSWORD": "capturebook"},
+        failed=["said capturebook"],
+        result={"file": "res", "contains": "rated", "log": "^got capturebook$"},
+    )
+    assert record.status == "pass", record.reason
+    record = bench.script(
+        "echo said $DB_PASSWORD\n", env={"DB_PASSWORD": "capturebook"}, failed=["said capturebook"], result={"log": "x"}
+    )
+    assert record.status == "fail" and "its log says: said [redacted]" in record.reason
 
 
 @pytest.mark.parametrize("word", ["capturebook", "launch", "command", "resolved", "DB_PASSWORD"])

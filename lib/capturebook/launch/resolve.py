@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 
 from .adapters import ADAPTERS
-from .redact import Redactor
+from .redact import SHOWN, Redactor
 from .spec import LaunchFile
 
 
@@ -34,8 +34,28 @@ class Resolved:
     unit: str = ""
 
     def as_dict(self, redactor: Redactor) -> dict:
-        """For launch.json: enough to attach, and no secret."""
-        return redactor.clean({**asdict(self), "env": redactor.env(self.env)})
+        """For launch.json: enough to attach, and no secret. What is ours stays even if a secret is a word of it: where
+        folders are, loopback and port, names of ours; and a pattern finds in the log what is shown for the secret."""
+
+        def pattern(text: str) -> str:
+            return redactor.text(text).replace(SHOWN, re.escape(SHOWN))
+
+        def after(ours: str, text: str) -> str:
+            found = re.match(ours, text)
+            return text[: found.end()] + redactor.text(text[found.end() :]) if found else redactor.text(text)
+
+        kept = redactor.clean({**asdict(self), "env": redactor.env(self.env)})
+        kept |= {"adapter": self.adapter, "unit": self.unit, "hides": self.hides}
+        kept["failed"] = [pattern(text) for text in self.failed]
+        kept["phases"] = {name: pattern(text) for name, text in self.phases.items()}
+        for part, given in (("ready", self.ready), ("result", self.result)):
+            if given and given["log"] is not None:
+                kept[part]["log"] = pattern(given["log"])
+        if self.ready and self.ready["url"] is not None:
+            kept["ready"]["url"] = after(r"https?://[^/?]*", self.ready["url"])
+        if self.result and self.result["file"] is not None:
+            kept["result"]["file"] = after(re.escape(self.env["CAPTUREBOOK_FOLDER"]), self.result["file"])
+        return kept
 
 
 def resolve(
