@@ -15,7 +15,8 @@ CLASSES: dict[str, tuple[str, str]] = {
     ),
     "C4": (
         "a background child held the connection or outlived its parent",
-        "let the script wait for what it starts; what outlives it is ended and named",
+        "let the script wait for what it starts; what outlives it is ended and named, found by session, environment or "
+        "output: what has left all three is not",
     ),
     "C5": (
         "the program never started",
@@ -40,7 +41,7 @@ CLASSES: dict[str, tuple[str, str]] = {
         "see why it is empty: nothing was concluded from it",
     ),
     "C12": ("a pattern matched another process", "stop by launch id: it goes by recorded process and start time"),
-    "C13": ("it ran past its deadline; all its processes were ended", "raise `deadline`, or find what it waits for"),
+    "C13": ("it ran past its deadline", "raise `deadline`, or find what it waits for"),
     "C14": (
         "a command failed and the shell script went on (`set -e` is off in conditions and in `local x=$(...)`)",
         "check the step where it stands; keep `result` as the proof",

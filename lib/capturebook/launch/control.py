@@ -68,9 +68,10 @@ def connected(
     except NotHeld as exc:
         if following and stop_on_failure:
             outcome = following.failed(exc)
-            entry.update(state="ended")
         else:
             outcome = Outcome.of(exc)
+            if following and following.over:
+                entry.update(state="ended")
     finally:
         if following:
             following.close()

@@ -24,6 +24,11 @@ LOOK_AGAIN = 3.0
 GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
 
+SWEPT = 12.0
+"""Seconds within which a keeper whose program has ended has ended what it left, and written the exit status."""
+
+BY_HAND = "end them on that host by hand"
+
 
 class Following:
     """A started launch as seen from here. `host` is connected; a lost connection is made again."""
@@ -45,6 +50,7 @@ class Following:
         self.state = State()
         self.deadline = self.what["deadline"]
         self.lost_at_start = False
+        self._ending = False
         # Of a server that was ready before: its deadline was for the start, and now it has as long again.
         self.from_now = False
         # Of what is in the log already when we attach, nobody knows when it was written.
@@ -61,6 +67,8 @@ class Following:
             self._log(evidence)
         if self.what["ready"] or self.what["adapter"]:
             with self.stages.stage("ready") as evidence:
+                if self.from_now and (self.state.ended or self.state.abandoned):
+                    raise NotHeld(f"it ended after it was ready: {self.how()}", self.said_class(), status="fail")
                 until_ready(self, evidence)
             self.entry.update(state="ready")
         else:
@@ -72,13 +80,17 @@ class Following:
     def failed(self, exc: NotHeld) -> Outcome:
         """End the program after a stage that did not hold, and say what its log says."""
         outcome = Outcome.of(exc)
+        state = "ended"
         try:
-            if not self.state.ended:
-                # Said now: a program that is deaf to SIGTERM takes a while.
-                self.stages.say(f"ending it: {exc.seen}")
-                self.end_program()
+            if self._ending:
+                # It was this that did not hold: once is enough.
+                state = "lost" if self.host.channel.gone else "unknown"
+            elif not self.state.ended and not self.restarted:
+                self.end_program(why=exc.seen)
         except (ChannelError, Refused, NotHeld) as lost:
+            state = "lost" if self.host.channel.gone else "unknown"
             self.caveats.append(f"whether it still runs is not known: {lost}")
+        self.entry.update(state=state)
         outcome.payload = self.payload()
         coded = [said for said in self.log.said if said.code]
         if coded:
@@ -86,7 +98,7 @@ class Following:
             outcome.payload["classes_of_error"] = classes_of_error(coded[-1].code)
         if outcome.status != "not_run":
             # What a program that did not run its course printed of exceptions proves nothing of it.
-            outcome.chain = root_chain(self.entry.log_path.read_text(encoding="utf-8").splitlines())
+            outcome.chain = root_chain(self.log.tracebacks())
         if pointing := point(outcome.chain):
             outcome.payload["points_to"] = pointing.as_dict()
             outcome.todo = outcome.todo or pointing.todo()
@@ -117,13 +129,24 @@ class Following:
             raise NotHeld(f"the launch's folder: {exc}", "C11", status="fail") from None
         if state.nonce != self.entry.info["nonce"]:
             raise NotHeld(f"the folder's nonce is {state.nonce!r}, not this launch's", "C8", status="fail")
-        if state.boot != self.entry.info["boot"]:
+        if self.restarted:
             raise NotHeld("the host was restarted since the start", status="fail", todo="launch it again")
         self.log.feed(state.chunk, None if self._first else state.seconds)
         self._first = self._first and self.log.offset < (state.log_size or 0)
         if state.ended and self.log.offset >= (state.log_size or 0):
             self.log.finish(state.seconds)
         return state
+
+    @property
+    def restarted(self) -> bool:
+        """Whether the host was restarted since the start: nothing of the launch runs, and its numbers are others'."""
+        return self.state.boot not in ("", self.entry.info["boot"])
+
+    @property
+    def over(self) -> bool:
+        """Whether the program was seen to run no more."""
+        state = self.state
+        return state.ended or self.restarted or bool(state.boot) and not state.alive
 
     def _log(self, evidence: dict) -> None:
         expected = f"capturebook launch {self.entry.info['nonce']}"
@@ -167,7 +190,7 @@ class Following:
         evidence.update(identity.unit_state(self))
         left = self.state.exit.get("left", "")
         if self.state.exit.get("swept") != "0":
-            raise NotHeld(f"descendants outlive SIGKILL: {left}", "C13", status="fail")
+            raise NotHeld(f"descendants outlive SIGKILL: {left}", "C4", BY_HAND, "fail")
         if left:
             self.caveats.append(f"ended what outlived the program: {left} (C4)")
         results.judge(self.host, self.what, self.state, self.log, evidence)
@@ -198,24 +221,36 @@ class Following:
 
     def said_class(self) -> str:
         """The class of what its log said last, "" for nothing that we know."""
-        classed = [said.klass for said in self.log.said if said.klass]
+        # C5, "not found", is said of a command of a script too: the program never started by its status alone.
+        started = not self.state.ended or self.state.rc not in (126, 127)
+        classed = [said.klass for said in self.log.said if said.klass and not (started and said.klass == "C5")]
         return classed[-1] if classed else ""
 
-    def end_program(self, grace: float = GRACE) -> State:
-        """SIGTERM to the recorded program, SIGKILL after `grace` seconds; the keeper ends its descendants. Returns the
-        state with the exit status. Raises NotHeld when something outlives that."""
-        nonce, boot = self.entry.info["nonce"], self.entry.info["boot"]
-        began, sent = time.monotonic(), ""
+    def end_program(self, grace: float = GRACE, why: str = "") -> State:
+        """SIGTERM to the recorded program, SIGKILL after `grace` seconds; the keeper ends its descendants. `why` is
+        said once it is reached and runs. Returns the state with the exit status. Raises NotHeld when something outlives
+        that."""
+        folder, nonce, boot = self.entry.info["folder"], self.entry.info["nonce"], self.entry.info["boot"]
+        began, sent, gone = time.monotonic(), "", None
+        self._ending = True
         while True:
-            state = self.state = self.host.poll(self.entry.info["folder"], self.log.offset)
+            state = self.state = self.host.poll(folder, self.log.offset)
             self.log.feed(state.chunk, state.seconds)
-            if state.ended:
+            if state.ended or self.restarted:
                 return state
             if state.abandoned:
                 if state.keeper:
-                    self.host.sweep(state.keeper, nonce)
+                    self.host.sweep(folder, state.keeper, nonce)
                 return state
+            if why:
+                # Said now: a program that is deaf to SIGTERM takes a while.
+                self.stages.say(f"ending it: {why}")
+                why = ""
             waited = time.monotonic() - began
+            gone = (gone or waited) if "program" not in state.alive else None
+            if gone is not None and waited - gone > SWEPT:
+                self.stages.say("its keeper waits for another process than the recorded one: ending the keeper")
+                self.host.signal(boot, state.keeper, "KILL")
             due = "KILL" if waited > grace else "TERM"
             if "program" in state.alive and sent != due:
                 try:
@@ -224,5 +259,5 @@ class Following:
                     self.stages.say(f"it ended by itself: {exc}")
                 sent = due
             if waited > grace + 20:
-                raise NotHeld("its processes outlive SIGKILL", "C13", status="fail")
+                raise NotHeld("its processes outlive SIGKILL", "C4", BY_HAND, "fail")
             time.sleep(0.1)

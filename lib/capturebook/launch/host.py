@@ -116,7 +116,7 @@ class Host:
         return {name.decode("utf-8", "replace"): value.decode("utf-8", "surrogateescape") for name, _, value in pairs}
 
     def file_print(self, path: str) -> str:
-        """A file's inode, size, time and type: what changes when it is written anew. "" when there is none."""
+        """A file's size and its last MiB's sha256, then inode, time and type. "" when there is none."""
         status, answer = self.channel.ask(words(file=path) + "cb_print_file\n", b"", 5.0)
         return answer.decode("utf-8", "replace").strip() if status == 0 else ""
 
@@ -208,7 +208,7 @@ class Host:
         """Signal a process that is still the recorded one. Refused when it is not."""
         self._ask("cb_signal", boot=boot, pid=process[0], tick=process[1], signal=name)
 
-    def sweep(self, keeper: tuple[int, int], nonce: str) -> str:
+    def sweep(self, folder: str, keeper: tuple[int, int], nonce: str) -> str:
         """End what a killed keeper left behind; returns the processes' names."""
-        answer = self._ask("cb_sweep_for", nonce=nonce, keeper=keeper[0], born=keeper[1], seconds=15.0)
+        answer = self._ask("cb_sweep_for", dir=folder, nonce=nonce, keeper=keeper[0], born=keeper[1], seconds=15.0)
         return answer.decode("utf-8", "replace").strip()

@@ -17,7 +17,8 @@ class Lasting:
 
     def __init__(self, channel: Channel, say: Callable[[str], None], todo: str):
         self._channel, self._say, self._todo = channel, say, todo
-        self._gone = False
+        self.gone = False
+        """Whether it stayed away: nothing is asked any more."""
 
     def ask(self, script: str, data: bytes = b"", seconds: float = 10.0) -> tuple[int, bytes]:
         """As Channel.ask. Raises NotHeld when the connection stays away, ChannelError from then on."""
@@ -26,7 +27,7 @@ class Lasting:
             try:
                 answer = self._channel.ask(script, data, seconds)
             except ChannelError as exc:
-                if self._gone:
+                if self.gone:
                     raise
                 if lost_at is None:
                     lost_at = time.monotonic()
@@ -40,7 +41,7 @@ class Lasting:
     def _again(self, exc: ChannelError, away: float) -> None:
         self._channel.close()
         if away > LOST:
-            self._gone = True
+            self.gone = True
             raise NotHeld(f"the connection is lost: {exc}", status="timeout", todo=self._todo) from exc
         time.sleep(min(5.0, 0.3 + away / 2))
         # It may not start (no ssh, no memory); then the next round asks the closed one.

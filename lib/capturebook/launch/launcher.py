@@ -90,7 +90,8 @@ class Starting:
             outcome = after(following, outcome) if after else outcome
         except NotHeld as exc:
             outcome = following.failed(exc) if following else Outcome.of(exc)
-            self.entry.update(state="not started" if following is None else "ended")
+            if following is None:
+                self.entry.update(state="not started")
         finally:
             if following:
                 following.close()

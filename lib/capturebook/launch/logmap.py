@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from ..records.cuda_errors import code_of
+from ..records.cuda_errors import CUDA_ERRORS, code_of
 
 _KNOWN = [
     (r"@jit functions should be defined in a Python file", "C15"),
@@ -36,6 +36,16 @@ class Said:
     klass: str = ""
     code: int | None = None
     name: str = ""
+
+
+def may_mean(text: str) -> bool:
+    """Whether a line of a text may mean something: a quick look at many lines at once, for logs that flood."""
+    return (
+        any(pattern.search(text) for pattern, _ in KNOWN)
+        or "CUDA" in text
+        or "cudaError" in text
+        or any(CUDA_ERRORS[code][1] in text for code in range(900, 909))
+    )
 
 
 def meaning(line: str) -> Said | None:

@@ -13,7 +13,9 @@ def judge(host: Host, what: dict, state: State, log: LogView, evidence: dict) ->
     Raises NotHeld: status `fail` for a wrong exit status, `not_run` when the status is right and the proof is missing.
     """
     wanted = what["result"]
-    said = [line.klass for line in log.said if line.klass]
+    # A command that its log says was not found is no program that never started: this one ran.
+    ran = state.rc not in (126, 127)
+    said = ["C14" if ran and line.klass == "C5" else line.klass for line in log.said if line.klass]
     if state.rc != wanted["exit"]:
         signal = f" (128 + signal {state.rc - 128})" if 128 < state.rc < 193 else ""
         where = f": {log.tail()}" if log.tail() else ""
@@ -38,8 +40,10 @@ def _file(host: Host, what: dict, hidden: str) -> str:
     now = host.file_print(wanted["file"])
     if not now:
         raise NotHeld(f"it left no file {name!r}", hidden)
-    if now == what["stale"]:
-        raise NotHeld(f"the file {name!r} was there before the start and was not written anew", "C8")
+    # Size and sha256: a file that was only touched has another time.
+    if now.split()[:2] == what["stale"].split()[:2]:
+        untold = "remove it before the start, or write what differs ({nonce} does): the same again may be the old one"
+        raise NotHeld(f"the file {name!r} was there before the start and holds the same", "C8", untold)
     try:
         text = host.content(wanted["file"]).decode("utf-8", "replace")
     except Refused as exc:

@@ -50,7 +50,11 @@ cb_environment() {
 }
 
 # What a file is now, so that a stale one is told from a new one without any clock.
-cb_print_file() { stat -c '%i %s %y %F' -- "$cb_file" 2>&1; }
+cb_print_file() {
+    cb_sum=-
+    [ ! -f "$cb_file" ] || cb_sum=$(tail -c 1048576 -- "$cb_file" | sha256sum)
+    stat -c "%s ${cb_sum%% *} %i %y %F" -- "$cb_file"
+} 2>&1
 
 cb_ports() { cat /proc/net/tcp && { [ ! -r /proc/net/tcp6 ] || cat /proc/net/tcp6; }; }
 

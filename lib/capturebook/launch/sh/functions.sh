@@ -25,8 +25,16 @@ cb_has_nonce() {
     return 1
 }
 
-# Into cb_members: what is alive of the launch besides the keeper and its children, by session $1 or by nonce; only
-# processes that are not older than tick $2 are looked at. $3 is the log writer: it ends by itself, after the others.
+# Whether process $1 still holds the program's output, whatever its session and environment are.
+cb_holds_output() {
+    for cb_fd in "/proc/$1/fd"/*; do
+        [ "$cb_fd" -ef "$cb_dir/pipe" ] && return
+    done
+    return 1
+}
+
+# Into cb_members: what is alive of the launch besides the keeper and its children, by session $1, by its output or by
+# nonce; a process that has given up all three is not found. Only processes not older than tick $2 are looked at. $3 is the log writer: it ends by itself, after the others.
 cb_find_members() {
     cb_members=
     for cb_proc in /proc/[0-9]*; do
@@ -42,7 +50,7 @@ cb_is_member() {
     [ "$cb_pid" != "$1" ] && [ "$cb_pid" != "$$" ] && [ "$5" != "$1" ] && [ "$5" != "$$" ] || return 1
     [ "$cb_pid" != "$3" ] && [ "$5" != "$3" ] || return 1
     [ "${23}" -ge "$2" ] || return 1
-    [ "$7" = "$1" ] || cb_has_nonce "$cb_pid"
+    [ "$7" = "$1" ] || cb_holds_output "$cb_pid" || cb_has_nonce "$cb_pid"
 }
 
 # End what is left of the launch: 0.3 s to end by itself, SIGTERM, 1 s, SIGKILL. Arguments as cb_find_members; cb_left names who was there.

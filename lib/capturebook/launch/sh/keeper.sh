@@ -47,6 +47,7 @@ else
 fi
 write_log <"$cb_dir/pipe" >>"$cb_dir/log" &
 cb_writer=$!
+cb_read_stat "$cb_writer" && cb_writer_born=$(cb_field 20 $cb_stat)
 
 put started "$(uptime)"
 (
@@ -63,7 +64,21 @@ cb_rc=$?
 cb_ended=$(uptime)
 cb_sweep "$$" "$cb_born" "$cb_writer"
 cb_swept=$?
-wait "$cb_writer"
+# What it has still to write takes a moment; but what we may not look into could hold its output for ever.
+cb_try=0 cb_size=
+while cb_alive "$cb_writer" "$cb_writer_born"; do
+    cb_was=$cb_size cb_size=$(stat -c %s "$cb_dir/log")
+    [ "$cb_was" = "$cb_size" ] || cb_still=0
+    cb_try=$((cb_try + 1)) cb_still=$((cb_still + 1))
+    if [ $cb_still -gt 10 ] || [ $cb_try -gt 50 ]; then
+        kill -KILL "$cb_writer"
+        # Its own children are in our session.
+        cb_find_members "$$" "$cb_born" 0 && kill -KILL $cb_members
+        printf '\n[capturebook: a process that could not be ended still holds the output; the log ends here]\n' >>"$cb_dir/log"
+        break
+    fi
+    sleep 0.1
+done
 printf 'rc=%s\nended=%s\nswept=%s\nleft=%s\nwhole=%s\n' "$cb_rc" "$cb_ended" "$cb_swept" "${cb_left# }" "$cb_nonce" 1<>"$cb_dir/.exit"
 mv -f "$cb_dir/.exit" "$cb_dir/exit"
 rm -f "$cb_dir/pipe"
