@@ -171,7 +171,7 @@ class Starting:
         if result and result.get("file"):
             self.resolved.stale = self.host.file_print(result["file"])
             if self.resolved.stale:
-                self.caveats.append("the result file was there before; it counts only when written anew")
+                self.caveats.append("the result file was there before; it counts only when it differs then")
 
     def _port(self, evidence: dict) -> None:
         port = self.resolved.port

@@ -71,7 +71,7 @@ class Result(_Strict):
     """What proves that a script did its work; its exit status alone proves nothing.
 
     `log`: a regular expression that its output must match. `file`: a file, relative to `cwd`, that this launch must
-    have written anew, with a match of `contains` in it. `exit`: the exit status that it must have as well.
+    have made or changed, with a match of `contains` in it. `exit`: the exit status that it must have as well.
     """
 
     log: Pattern | None = None
