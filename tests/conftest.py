@@ -46,6 +46,8 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
+    # A process that has used the GPU keeps its context, and a timing beside it is refused: those go before the rest.
+    items.sort(key=lambda item: item.get_closest_marker("alone") is None)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     reason = _why_no_gpu() if marked else ""
     for item in marked:

@@ -39,6 +39,7 @@ def test_a_cold_autotune_needs_cold_live_and_the_capture(capsys, tmp_path):
     assert small["minimal"]
 
 
+@pytest.mark.alone
 def test_the_story_needs_all_five_and_its_fix_is_timed_in_turns(capsys, tmp_path):
     question = "kernel=mma,compile=default,overlap=true,sync=stream,graph_break=between"
     found = probe(capsys, tmp_path, BUILT_IN, question)

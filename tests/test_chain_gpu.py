@@ -12,7 +12,7 @@ import pytest
 from capturebook.probes.lease import gpu_uuid
 from capturebook.records import read
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 def used_mib() -> int:

@@ -15,7 +15,7 @@ from capturebook.params import Params
 from capturebook.params.declared import INDEXER
 from capturebook.probes import ProbePool
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

@@ -55,6 +55,7 @@ def test_no_time_of_a_step_that_is_wrong(pool):
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_the_storys_fix_beside_the_uncompiled_step(pool):
     story = Arm(kernel="mma", compile="default", overlap=True, sync="event", graph_break="between")
     built_in = "capturebook.subjects.sparse_mla:build"
@@ -65,6 +66,7 @@ def test_the_storys_fix_beside_the_uncompiled_step(pool):
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_a_pinned_arm_beside_a_live_one(pool):
     live = Arm(kernel="mma", overlap=False, graph_break="none")
     (record,) = pool.run([pair("capturebook.subjects.sparse_mla:build", live.changed(tuning="pinned"), live)])

@@ -11,7 +11,7 @@ from capturebook.measure import floors, sweep
 from capturebook.params import Params
 from capturebook.probes import ProbePool
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from capturebook.params import Params
 from capturebook.probes import ProbePool
 from conftest import REPO
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 STEPS = Path(__file__).with_name("planted_own_gpu.py")
 OWN = f"{REPO}/examples/own_kernel.py:build"
 RATES = {"tb_s": 1.0, "tflops": 100.0, "source": "test"}
