@@ -200,11 +200,19 @@ def test_memory_that_runs_out_in_a_capture_is_counted(monkeypatch):
 
 def test_events_are_bounded_by_kind_and_counts_are_not():
     witnesses = Witnesses(None, ())
-    for _ in range(1000):
-        witnesses.note("thread_call", "planted", capturing=True)
+    for number in range(1000):
+        witnesses.note("thread_call", f"planted {number}", capturing=True)
     witnesses.note("sync", "planted", capturing=True)
     assert [e.kind for e in witnesses.events] == ["thread_call"] * 32 + ["sync"]
     assert witnesses.counts == {"thread_call@capture": 1000, "sync@capture": 1}
+
+
+def test_a_thread_that_polls_is_one_event():
+    witnesses = Witnesses(None, ())
+    for thread in ("poller", "poller", "second", "poller"):
+        witnesses.note("thread_call", "Event.query", capturing=True, thread=thread)
+    assert [e.data["thread"] for e in witnesses.events] == ["poller", "second"]
+    assert witnesses.counts == {"thread_call@capture": 4}
 
 
 def test_the_guard_of_a_recompile_comes_without_the_path_it_was_made_at(monkeypatch):

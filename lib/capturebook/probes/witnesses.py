@@ -8,11 +8,11 @@ from .exceptions import tag_of
 from .scrub import relative
 
 _MOST_OF_A_KIND = 32
-"""Events kept of each kind, capturing and not: a thread that polls all the time must not push out the others'."""
+"""The first so many of each kind, capturing and not, are events: the others are counted."""
 
 
 class Witnesses:
-    """Readings of one probe: events (the first 32 of each kind) and a count of every kind, "jit" or "jit@capture"."""
+    """Readings of one probe: events (of the first 32 of each kind) and a count of every kind, "jit" or "jit@capture"."""
 
     def __init__(self, run: str | None, folders: tuple[str, ...]):
         self.events: list[Event] = []
@@ -30,7 +30,10 @@ class Witnesses:
         self.counts[key] = self.counts.get(key, 0) + 1
         if self.counts[key] <= _MOST_OF_A_KIND:
             where = self.subject_frame() if frame is True else frame or None
-            self.events.append(Event(kind=kind, capturing=capturing, what=what, frame=where, data=data))
+            event = Event(kind=kind, capturing=capturing, what=what, frame=where, data=data)
+            # A thread that polls makes one call from one line, over and over: the count tells how often.
+            if kind != "thread_call" or event not in self.events:
+                self.events.append(event)
 
     def subject_frame(self) -> Frame | None:
         """The innermost frame of the subject on the stack now, else the innermost outside this package."""
