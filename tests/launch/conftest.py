@@ -7,6 +7,8 @@ import psutil
 import pytest
 from launch_bench import Bench
 
+from capturebook.launch import readiness
+
 # As in tests/conftest.py: `from conftest import REPO` finds whichever of the two was imported last.
 REPO = Path(__file__).resolve().parents[2]
 
@@ -27,6 +29,8 @@ def bench(request, tmp_path, monkeypatch):
         config = request.getfixturevalue("sshd").config
         monkeypatch.setenv("CAPTUREBOOK_SSH", f"ssh -F {config}")
     monkeypatch.setenv("CAPTUREBOOK_ROOT", str(tmp_path))
+    # Tests of servers that die set it back.
+    monkeypatch.setattr(readiness, "SETTLE", 0.3)
     yield made
     assert not made.end_all()
     # Neither a connection nor a forward stays.

@@ -1,8 +1,10 @@
 """Servers that lie, planted: each says that it is well, and none is taken for ready."""
 
+import http.server
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -10,6 +12,9 @@ from launch_bench import free_port, log_of, stage
 from startlogs import ERROR, SGLANG
 
 from capturebook import launch as launching
+from capturebook.launch import metrics, readiness
+from capturebook.launch.adapters import VLLM
+from capturebook.launch.ready import NotYet, fetch
 
 here_only = pytest.mark.parametrize("bench", ["here"], indirect=True)
 # Answers like an OpenAI server: /health and /v1/models at once; what a completion does is the plant.
@@ -52,7 +57,7 @@ def plant(bench, complete: str, **fields):
 
 
 def test_health_alone_is_not_ready(bench):
-    record = plant(bench, "time.sleep(60)")
+    record = plant(bench, "time.sleep(60)", deadline=2)
     assert (record.status, record.payload["class"], record.payload["failed_stage"]) == ("timeout", "C10", "ready")
     assert any('"GET /v1/models HTTP/1.1" 200' in line for line in log_of(bench, record)), "it did say that it is well"
     # Its log said "startup complete" all along.
@@ -60,17 +65,83 @@ def test_health_alone_is_not_ready(bench):
 
 
 @here_only
+def test_an_answer_without_a_token_is_not_ready(bench):
+    record = plant(bench, "self.answer({'detail': 'loading'}, 503)", deadline=1.5)
+    assert (record.status, record.payload["class"]) == ("timeout", "C10"), record.reason
+    assert "HTTP status 503" in record.reason
+
+
+@pytest.fixture
+def answering():
+    """Serves (status, headers, body) for a path; the base URL and the paths that were asked."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            asked.append(self.path)
+            status, headers, body = answers[self.path]
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        do_POST = do_GET
+
+        def log_message(self, *args):
+            pass
+
+    answers, asked = {}, []
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield answers, asked, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
 @pytest.mark.parametrize(
-    ("complete", "says"),
+    ("body", "says"),
     [
-        ("self.answer({'detail': 'loading'}, 503)", "HTTP status 503"),
-        ("self.answer(token(0))", "an answer of no tokens"),
-        ("self.answer({'model': MODEL})", "an answer without usage"),
+        ('{"usage": {"completion_tokens": 0}}', "an answer of no tokens"),
+        ('{"usage": {"completion_tokens": "1"}}', "an answer of no tokens"),
+        ('{"model": "m"}', "an answer without usage"),
+        ("[]", "an answer without usage"),
+        ("ok", "an answer without usage"),
     ],
 )
-def test_an_answer_without_a_token_is_not_ready(bench, complete, says):
-    record = plant(bench, complete, deadline=3)
-    assert (record.status, record.payload["class"]) == ("timeout", "C10") and says in record.reason, record.reason
+def test_what_is_no_token(answering, body, says):
+    answers, _, base = answering
+    answers["/v1/completions"] = (200, {}, body)
+    with pytest.raises(NotYet, match=says):
+        VLLM.one_token(base, "m")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [('{"data": []}', "names 0 models"), ("[]", "answers '\\[\\]'"), ('{"data": [1]}', "give `model`")],
+)
+def test_a_model_that_is_not_named_is_no_answer(answering, body, says):
+    answers, _, base = answering
+    answers["/v1/models"] = (200, {}, body)
+    with pytest.raises(NotYet, match=says):
+        VLLM.one_token(base, None)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed(answering, status):
+    answers, asked, base = answering
+    # To where the expected text is: the same server will do.
+    answers["/work"] = (status, {"Location": f"{base}/other"}, "")
+    answers["/other"] = (200, {}, "worked")
+    for body in (None, "{}"):
+        with pytest.raises(NotYet, match=f"HTTP status {status}, a redirect to"):
+            fetch(f"{base}/work", body, 5.0)
+    assert "/other" not in asked
+    answers["/metrics"] = answers["/work"]
+    with pytest.raises(metrics.NoMetrics, match="a redirect to"):
+        metrics.scrape(VLLM, base)
 
 
 @here_only
@@ -81,7 +152,9 @@ def test_one_that_generates_and_names_the_run_is_ready(bench):
     launching.stop(record.run, bench.events.append)
 
 
-def test_one_that_says_ready_and_dies_is_not_ready(bench):
+@here_only
+def test_one_that_says_ready_and_dies_is_not_ready(bench, monkeypatch):
+    monkeypatch.setattr(readiness, "SETTLE", 1.0)
     # The first token is right; then its engine dies.
     record = plant(bench, "self.answer(token()); self.wfile.flush(); os._exit(9)")
     assert record.status == "fail" and record.payload["failed_stage"] == "ready"

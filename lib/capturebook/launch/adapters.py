@@ -45,14 +45,17 @@ class Adapter:
             tokens = got["usage"]["completion_tokens"]
         except (ValueError, KeyError, TypeError):
             raise NotYet(f"an answer without usage: {answer[:120]!r}") from None
-        if not tokens:
-            raise NotYet("an answer of no tokens")
+        if not isinstance(tokens, int) or tokens < 1:
+            raise NotYet(f"an answer of no tokens: completion_tokens {tokens!r:.40}")
         return str(got.get("model", ""))
 
     def served(self, base: str, seconds: float = 20.0) -> str:
         """The model that the server says it serves. Raises NotYet when it names none or several."""
-        answer = json.loads(fetch(f"{base}/v1/models", None, seconds))
-        names = [entry["id"] for entry in answer.get("data", [])]
+        answer = fetch(f"{base}/v1/models", None, seconds)
+        try:
+            names = [entry["id"] for entry in json.loads(answer)["data"]]
+        except (ValueError, KeyError, TypeError):
+            raise NotYet(f"/v1/models answers {answer[:120]!r}; give `model`") from None
         if len(names) != 1:
             raise NotYet(f"/v1/models names {len(names)} models; give `model`")
         return names[0]

@@ -1,11 +1,12 @@
 """A server's /metrics (Prometheus text format), under names that are the same for every server."""
 
+import http.client
 import math
 import re
 import urllib.error
 
 from .adapters import Adapter
-from .ready import fetch
+from .ready import NotYet, fetch
 
 _LINE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})?\s+([-+0-9.eE]+|NaN|[-+]?Inf)(?:\s|$)")
 _LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
@@ -47,7 +48,9 @@ def scrape(adapter: Adapter, base: str, seconds: float = 10.0) -> dict[str, floa
         all_values = parse(fetch(f"{base}/metrics", None, seconds))
     except urllib.error.HTTPError as exc:
         raise NoMetrics(f"HTTP status {exc.code}: {adapter.no_metrics}") from None
-    except OSError as exc:
+    except NotYet as exc:
+        raise NoMetrics(str(exc)) from None
+    except (OSError, http.client.HTTPException) as exc:
         raise NoMetrics(f"{type(exc).__name__}: {exc}") from None
     values = {name: all_values[metric] for name, metric in adapter.metrics.items() if metric in all_values}
     if not values:

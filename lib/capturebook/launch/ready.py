@@ -15,9 +15,17 @@ class NotYet(RuntimeError):
     """An answer came, and it is not yet the work that was asked for. The text says what it was."""
 
 
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """Follows nothing: what another place answers proves nothing of the one that was asked."""
+
+    def redirect_request(self, request, answer, code, message, headers, to):
+        raise NotYet(f"HTTP status {code}, a redirect to {to!r:.120}, which is not followed: ask what answers itself")
+
+
 def fetch(url: str, body: str | None, seconds: float) -> str:
-    """The answer to a GET, or to a POST of JSON. No proxy is used. Raises OSError for what is no 2xx answer."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    """The answer to a GET, or to a POST of JSON. No proxy is used. Raises OSError for what is no 2xx answer, and
+    NotYet for a redirect."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Stay())
     request = urllib.request.Request(url, None if body is None else body.encode())
     if body is not None:
         request.add_header("Content-Type", "application/json")

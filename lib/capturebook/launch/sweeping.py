@@ -1,5 +1,6 @@
 """A bounded sweep of real requests against a launch that is ready: one row for each concurrency."""
 
+import http.client
 from collections.abc import Callable
 
 from ..records import Record
@@ -8,6 +9,7 @@ from .adapters import ADAPTERS
 from .control import connected
 from .forward import reachable
 from .outcome import Outcome
+from .ready import NotYet
 from .stages import NotHeld
 from .store import Entry, LaunchError
 
@@ -52,7 +54,7 @@ def sweep(
             evidence["still"] = "running"
         base = f"http://127.0.0.1:{resolved['port']}"
         with reachable(base, entry.info["host"]) as url:
-            model = resolved["model"] or adapter.served(url)
+            model = resolved["model"] or _served(adapter, url)
             size = traffic.Size(prompt_words, output_tokens, seconds)
             warm, done = traffic.at_concurrency(adapter, url, model, max(concurrency), max(concurrency), size, seed=0)
             _all_good(done, warm)
@@ -76,6 +78,13 @@ def _all_good(done: list[traffic.Request], row: dict) -> None:
     if bad:
         at = row["concurrency"]
         raise NotHeld(f"{len(bad)} of {len(done)} requests failed at concurrency {at}: {bad[0]}", status="fail")
+
+
+def _served(adapter, url: str) -> str:
+    try:
+        return adapter.served(url)
+    except (NotYet, OSError, http.client.HTTPException) as exc:
+        raise NotHeld(f"which model it serves is not known: {exc}", status="fail") from None
 
 
 def _metrics(adapter, url: str) -> dict | str:

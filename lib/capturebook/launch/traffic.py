@@ -57,6 +57,8 @@ def one(adapter: Adapter, base: str, model: str, text: str, size: Size) -> Reque
         return _read(answer, began)
     except (OSError, ValueError, http.client.HTTPException) as exc:
         return Request(error=f"{type(exc).__name__}: {exc}")
+    except (TypeError, AttributeError) as exc:
+        return Request(error=f"an event of another form than OpenAI's: {exc}")
     finally:
         connection.close()
 
@@ -83,7 +85,8 @@ def _read(answer, began: float) -> Request:
         return Request(error="the stream ended without a finish")
     if not pieces:
         return Request(error="the stream held no text")
-    return Request(first, total, usage.get("completion_tokens", pieces), usage.get("prompt_tokens", 0))
+    tokens, asked = usage.get("completion_tokens") or pieces, usage.get("prompt_tokens") or 0
+    return Request(first, total, int(tokens), int(asked))
 
 
 def at_concurrency(
