@@ -1,12 +1,13 @@
 """Timing, floors and sweep as far as a CPU can tell: sizes, formulas, checks. No timing is asserted anywhere."""
 
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from capturebook.measure import floors, gpu_processes, sweep, timing
+from capturebook.measure import floors, gpu_processes, peers, sweep, timing, variants
 from capturebook.measure.poison import fresh_memory_is_nan
 from capturebook.measure.rows import sweep_points
 from capturebook.params import Params
@@ -70,6 +71,12 @@ def test_fresh_memory_is_nan_inside_the_block_only():
 
 
 POINT = {"batch": 3, "heads": 16, "context": 1024, "cache": "bf16", "rates": {}}
+
+
+def at(batch, context, cache="bf16", shape="flash"):
+    return {**POINT, "batch": batch, "context": context, "cache": cache, "shape": shape}
+
+
 SMALL = sweep.Size(sets=2, window_slots=3 * 256, extra_slots=3 * 256)
 
 
@@ -78,23 +85,23 @@ def test_a_right_variant_passes_and_wrong_ones_do_not():
 
     inputs = sweep.draw(POINT, SMALL, 0, "cpu")
     assert len(inputs) == 2 and not torch.equal(inputs[0].q, inputs[1].q)
-    good = sweep.verify("mma", decode, inputs[0])
+    good = variants.verify("mma", partial(decode, *inputs[0].args()), inputs[0])
     assert [(c["call"], c["output"], c["ok"]) for c in good] == [("mma", "out", True), ("mma", "lse", True)]
     assert 0 < good[0]["error"] <= good[0]["tolerance"] == 3e-3
 
-    def unwritten(*args):
-        out, lse = decode(*args)
+    def unwritten():
+        out, lse = decode(*inputs[0].args())
         partly = torch.empty_like(out)
         partly[:, 1:] = out[:, 1:]
         return partly, lse
 
-    def shifted(*args):
-        out, lse = decode(*args)
+    def shifted():
+        out, lse = decode(*inputs[0].args())
         return out, lse + 0.01
 
-    assert [c["ok"] for c in sweep.verify("unwritten", unwritten, inputs[0])] == [False, True]
-    assert sweep.verify("unwritten", unwritten, inputs[0])[0]["error"] is None  # infinite: no row of NaN is near
-    assert [c["ok"] for c in sweep.verify("shifted", shifted, inputs[0])] == [True, False]
+    assert [c["ok"] for c in variants.verify("unwritten", unwritten, inputs[0])] == [False, True]
+    assert variants.verify("unwritten", unwritten, inputs[0])[0]["error"] is None  # infinite: no row of NaN is near
+    assert [c["ok"] for c in variants.verify("shifted", shifted, inputs[0])] == [True, False]
 
 
 def test_bytes_are_those_of_the_rows_really_selected():
@@ -121,12 +128,15 @@ def test_a_point_of_the_fp8_cache():
     point = {**POINT, "cache": "fp8"}
     inputs = sweep.draw(point, SMALL, 0, "cpu")
     assert inputs[0].window_cache.shape == (3, 149_760) and inputs[0].window_cache.dtype == torch.uint8
-    assert [check["ok"] for check in sweep.verify("mma fp8", decode, inputs[0])] == [True, True]
+    assert [check["ok"] for check in variants.verify("mma fp8", partial(decode, *inputs[0].args()), inputs[0])] == [
+        True,
+        True,
+    ]
     rows = sum(int((x >= 0).sum()) for one in inputs for x in (one.window_indices, one.extra_indices)) / 2
     payload = sweep.common(point, SMALL, inputs)
     assert payload["cache"] == "fp8"
     assert payload["bytes"] == pytest.approx(rows * (584 + 4) + 2 * 3 * 16 * 1024, rel=0.02)
-    fp8, bf16 = (sweep.fit(64, 2048, 60_000_000, 100 << 30, cache) for cache in ("fp8", "bf16"))
+    fp8, bf16 = (sweep.fit(at(64, 2048, cache), 60_000_000, 100 << 30) for cache in ("fp8", "bf16"))
     assert fp8.sets > bf16.sets and (fp8.window_slots, fp8.extra_slots) == (bf16.window_slots, bf16.extra_slots)
     probes = sweep.plan_sweep(Params(batches=[8], contexts=[2048], cache="fp8"), {})
     options = probes[0].subject.options
@@ -135,16 +145,16 @@ def test_a_point_of_the_fp8_cache():
 
 def test_inputs_follow_memory_and_say_what_was_left_out():
     l2 = 60_000_000
-    roomy = sweep.fit(64, 32768, l2, 100 << 30)
+    roomy = sweep.fit(at(64, 32768), l2, 100 << 30)
     assert (roomy.sets, roomy.window_slots, roomy.extra_slots) == (8, 64 * 256, 64 * 8192)
     assert roomy.left_out == () and roomy.problem == ""
-    tight = sweep.fit(64, 32768, l2, 2 << 30)
+    tight = sweep.fit(at(64, 32768), l2, 2 << 30)
     rows = tight.window_slots + tight.extra_slots
     assert tight.sets * rows * 1024 <= 2 << 30 and tight.extra_slots % 64 == 0
     assert tight.left_out == (f"extra cache of {tight.extra_slots} rows a set, not 524288: memory",)
-    nothing = sweep.fit(64, 32768, l2, 1 << 28)
+    nothing = sweep.fit(at(64, 32768), l2, 1 << 28)
     assert nothing.problem == "needs 0.4 GiB of GPU memory, 0.2 are there"
-    small = sweep.fit(1, 2048, l2, 4 << 30)
+    small = sweep.fit(at(1, 2048), l2, 4 << 30)
     assert small.sets * (112 + 448) * 1024 >= 3 * l2
 
 
@@ -175,8 +185,8 @@ def test_a_sweep_is_one_exclusive_probe_for_each_batch_and_context():
 
 
 def test_an_unknown_tuning_is_one_clear_line():
-    with pytest.raises(ValueError, match=r"^tuning: 'fast'; allowed: live, pinned$"):
-        sweep.prepare({"kernel": "mma", "tuning": "fast"}, 64, 8)
+    with pytest.raises(ValueError, match=r"^tuning: 'fast'; allowed: live, pinned, given$"):
+        variants.prepare({"kernel": "mma", "tuning": "fast"}, 64, 8)
 
 
 def test_floors_are_measured_only_where_the_preset_names_none():
@@ -204,3 +214,89 @@ def test_points_of_a_run_from_its_records_alone():
     assert points[0]["reason"] == "no GPU" and "median_us" not in points[0]
     assert points[3]["median_us"] == 10.0 and points[3]["bytes"] == 5_000_000 and points[3]["kernel"] == "mma"
     assert sweep_points([skipped, timed, timed.model_copy(update={"status": "wrong", "samples": {}})])[2]["us"] == []
+
+
+def test_shapes_and_peers_are_asked_for_by_options():
+    asked = {"shapes": ["pro", "mixed"], "peers": ["flashmla", "gather_bmm"], "tuning": "pinned"}
+    probes = sweep.plan_sweep(Params(batches=[8], contexts=[8192], kernels=["mma"], cache="fp8", options=asked), {})
+    options = [p.subject.options for p in probes]
+    assert [o["shape"] for o in options] == ["pro", "mixed"]
+    assert [p.label for p in probes] == ["sweep pro, batch 8, context 8192", "sweep mixed, batch 8, context 8192"]
+    assert options[0]["variants"] == {
+        "mma fp8": {"kernel": "mma", "tuning": "pinned"},
+        "flashmla fp8": {"kernel": "flashmla", "tuning": "none"},
+        "gather_bmm fp8": {"kernel": "gather_bmm", "tuning": "none"},
+    }
+
+
+@pytest.mark.parametrize("cache", ["bf16", "fp8"])
+@pytest.mark.parametrize("shape, widths", [("pro", (128, 1024)), ("hca", (128, 64)), ("window", (128, 0))])
+def test_a_shape_decides_lists_heads_and_pools(shape, widths, cache):
+    a = at(2, 8192, cache, shape)
+    size = sweep.fit(a, 1, 100 << 30)
+    (one,) = sweep.draw(a, sweep.Size(1, size.window_slots, size.extra_slots), 0, "cpu")
+    assert (one.window_indices.shape[1], one.extra_indices.shape[1]) == widths
+    context = 8192 // {"pro": 4, "hca": 128, "window": 4}[shape]
+    page = {"pro": 64, "hca": 2, "window": 64}[shape]
+    slots = one.extra_cache.shape[0] * (1 if cache == "bf16" else page)
+    assert slots == (2 * context if widths[1] else page)
+    assert sweep.shape_of(a).heads == (128 if shape == "pro" else None)
+    with pytest.raises(ValueError, match=r"^shape: 'wide'; allowed: flash, pro, hca, window, mixed$"):
+        sweep.fit(at(2, 8192, cache, "wide"), 1, 100 << 30)
+
+
+def test_lengths_of_the_mixed_shape_cover_what_there_is():
+    a = at(64, 8192, shape="mixed")
+    (one,) = sweep.draw(a, sweep.Size(1, 64 * 256, 64 * 2048), 0, "cpu")
+    both = one.window_lengths + one.extra_lengths
+    assert both.min() < 100 and both.max() > 540 and (one.window_lengths == both.clamp(max=128)).all()
+    assert ((one.window_indices >= 0).sum(1) == one.window_lengths).all()
+    assert ((one.extra_indices >= 0).sum(1) == one.extra_lengths).all()
+
+
+def test_an_unknown_peer_is_one_clear_line():
+    with pytest.raises(ValueError, match=r"^peers: 'cutlass'; allowed: flashmla, flashmla_prefill, gather_bmm, sdpa"):
+        sweep.plan_sweep(Params(options={"peers": ["cutlass"]}), {})
+
+
+def test_a_peer_that_cannot_run_here_says_why(monkeypatch):
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    assert peers.missing("flashmla", "bf16", 64, 90) == "flashmla does not read a bf16 cache"
+    assert "flash_mla is not installed (pip install 'capturebook[peers]')" in peers.missing("flashmla", "fp8", 64, 90)
+    monkeypatch.setattr(peers, "find_spec", lambda name: name)
+    assert peers.missing("flashmla", "fp8", 64, 90) == ""
+    assert peers.missing("flashmla", "fp8", 64, 120) == "flashmla has kernels for sm_90 and sm_100, not for sm_120"
+    assert peers.missing("flashmla", "fp8", 256, 90) == "flashmla has no kernel for 256 heads"
+    assert peers.missing("sdpa", "fp8", 8, 120) == ""
+
+
+def test_heads_are_padded_to_what_is_computed():
+    assert [peers.PEERS["flashmla"].padded(heads) for heads in (8, 64, 65)] == [64, 64, 128]
+    text = "BLOCK_H=16 BLOCK_N=32 num_warps=4 num_stages=2"
+    assert variants.padded_heads({"kernel": "mma"}, 8, text) == 16
+    assert variants.padded_heads({"kernel": "mma"}, 64, text) == 64
+    assert variants.padded_heads({"kernel": "simt"}, 8, "BLOCK_N=16 num_warps=4 num_stages=1") == 8
+    assert variants.padded_heads({"kernel": "gather_bmm"}, 8, "") == 8
+
+
+def test_peers_gather_what_the_reference_reads():
+    """With an exact softmax on the gathered rows, the reference's result: rows, masks and caches are right."""
+    from capturebook.kernels.sparse_mla import decode_reference, error
+    from capturebook.kernels.sparse_mla.inputs import make_inputs
+
+    for cache in ("bf16", "fp8"):
+        one = make_inputs(3, 2, 16, 1024, holes=0.2, cache=cache)
+        *tensors, sink, scale = one.args()
+        rows, valid = peers.gathered(*tensors)
+        scores = (one.q.double() @ rows.double().mT * scale).masked_fill(~valid[:, None], -math.inf)
+        lse = torch.logsumexp(scores, -1)
+        out = torch.exp(scores - torch.logaddexp(lse, sink.double())[..., None]) @ rows.double()
+        want, want_lse = decode_reference(*one.args())
+        assert error(out, want) < 1e-6 and torch.allclose(lse, want_lse)
+
+
+def test_flashmla_reads_the_pages_as_they_lie():
+    cache = torch.arange(3 * 37_440, dtype=torch.int64).to(torch.uint8).view(3, 37_440)
+    pages = peers._paged(cache)
+    assert pages.shape == (3, 64, 1, 584) and pages.stride() == (37_440, 584, 584, 1)
+    assert torch.equal(pages[2, 63, 0], cache[2, 63 * 584 : 64 * 584])

@@ -109,22 +109,56 @@ def test_a_sweep_point_of_the_fp8_cache(pool):
     assert {name: len(us) for name, us in record.samples.items()} == {"simt fp8": 5, "mma fp8": 5}
 
 
+PEERS = ["gather_bmm", "sdpa", "flashmla"]
+
+
+@pytest.mark.parametrize("shape, heads", [("flash", 8), ("hca", 64), ("window", 16), ("mixed", 64), ("pro", 128)])
+def test_a_sweep_point_of_another_shape_beside_its_peers(pool, shape, heads):
+    """torch's peers are right and timed; FlashMLA is, or is named with the reason where it is not installed."""
+    options = {"shapes": [shape], "peers": PEERS, "tuning": "pinned"}
+    params = Params(
+        batches=[4],
+        contexts=[8192],
+        samples=5,
+        deadline=180.0,
+        heads=heads,
+        cache="fp8",
+        kernels=["mma"],
+        options=options,
+    )
+    (record,) = pool.run(sweep.plan_sweep(params, {}))
+    assert record.status == "pass", record.reason or record.root
+    left = record.payload["left"]
+    assert set(left) <= {"flashmla fp8"} and all("not installed" in reason for reason in left.values()), left
+    assert set(record.samples) == {"mma fp8", *(f"{peer} fp8" for peer in PEERS)} - set(left)
+    assert record.payload["heads"] == heads and record.payload["shape"] == shape
+
+
+def test_flex_attention_is_right():
+    from capturebook.kernels.sparse_mla.inputs import make_inputs
+    from capturebook.measure import variants
+
+    inputs = make_inputs(2, 4, 64, 2048, device="cuda")
+    setup = variants.prepare({"kernel": "flex_attention", "tuning": "none"}, 64, 4)
+    assert all(check["ok"] for check in variants.verify("flex_attention", setup(inputs), inputs))
+
+
 WRONG = """
 import json
 from types import SimpleNamespace
-from capturebook.measure import sweep
+from capturebook.measure import sweep, variants
 from capturebook.params import Params
 
 (probe,) = sweep.plan_sweep(Params(batches=[4], contexts=[2048], samples=5), {}, tuning="pinned")
-right = sweep.prepare
+right = variants.prepare
 
 def planted(variant, heads, batch, cache):
-    function = right(variant, heads, batch, cache)
+    setup = right(variant, heads, batch, cache)
     if variant["kernel"] == "mma":
-        return function
-    return lambda *args: (function(*args)[0] * 1.02, function(*args)[1])
+        return setup
+    return lambda inputs: lambda: (setup(inputs)()[0] * 1.02, setup(inputs)()[1])
 
-sweep.prepare = planted
+variants.prepare = planted
 stages = []
 result = sweep.run(SimpleNamespace(probe=probe, args=probe.args, seed=0, stage=stages.append))
 print(json.dumps([result["status"], result["reason"], "samples" in result, "variants" in result["payload"], stages]))

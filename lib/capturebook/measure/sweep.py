@@ -1,54 +1,67 @@
 """The throughput sweep: for one batch and context, every kernel checked, then timed side by side in one process."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from ..probes import Probe
-from ..records import Record, Subject, finite
-from . import timing
+from ..records import Record, Subject
+from . import peers, timing, variants
 from .floors import bound, floor_us, rate
 from .gpu_processes import foreign_processes, refusal
-from .poison import fresh_memory_is_nan
 
 DECODE = "capturebook.kernels.sparse_mla:decode"
-
-LSE_TOLERANCE = 1e-3
-"""Absolute: scores are sums of 512 bf16 products in fp32."""
 
 TOKENS = "batch / time of one attention call: what this kernel alone would allow, one layer, nothing else running"
 """What tok/s means here."""
 
 
 def plan_sweep(params: Any, rates: dict, tuning: str = "live") -> list[Probe]:
-    """One probe for each batch and context of the parameters, each holding the GPU alone.
+    """One probe for each shape, batch and context of the parameters, each holding the GPU alone.
 
-    rates: what `rates` below returns. tuning: "live" (autotuned in the process, before the check) or "pinned".
+    rates: what `rates` below returns. tuning: "live" (autotuned in the process, before the check) or "pinned". The
+    parameters' options may say `tuning` too, `shapes` (names of kernels.sparse_mla.shapes; V4-Flash's) and `peers`
+    (names of measure.peers; none). Shapes without heads of their own have the parameters'. Raises ValueError.
     """
-    names = {kernel: kernel if params.cache == "bf16" else f"{kernel} {params.cache}" for kernel in params.kernels}
-    variants = {names[kernel]: {"kernel": kernel, "tuning": tuning} for kernel in params.kernels}
-    point = {"variants": variants, "heads": params.heads, "cache": params.cache}
+    asked = params.options
+    for peer in asked.get("peers", []):
+        if peer not in peers.PEERS:
+            raise ValueError(f"peers: {peer!r}; allowed: {', '.join(peers.PEERS)}")
+    tuning = asked.get("tuning", tuning)
+    own = {kernel: {"kernel": kernel, "tuning": tuning} for kernel in params.kernels}
+    own |= {peer: {"kernel": peer, "tuning": "none"} for peer in asked.get("peers", [])}
+    named = {name if params.cache == "bf16" else f"{name} {params.cache}": variant for name, variant in own.items()}
     return [
-        Probe(
-            kind="sweep",
-            subject=Subject(target=DECODE, options={**point, "batch": batch, "context": context}),
-            job="capturebook.measure.sweep:run",
-            args={"samples": params.samples, "memory_gib": params.memory_gib, "rates": rates},
-            seed=params.seed,
-            exclusive=True,
-            deadline=max(params.deadline, 120.0),
-            label=f"sweep batch {batch}, context {context}",
+        point_probe(
+            {"variants": named, "shape": shape, "heads": params.heads, "cache": params.cache} | sizes,
+            {"samples": params.samples, "memory_gib": params.memory_gib, "rates": rates},
+            params,
         )
-        for context in params.contexts
-        for batch in params.batches
+        for shape in asked.get("shapes", ["flash"])
+        for sizes in ({"batch": batch, "context": context} for context in params.contexts for batch in params.batches)
     ]
+
+
+def point_probe(options: dict, args: dict, params: Any) -> Probe:
+    """The probe of one point: options (variants, shape, heads, cache, batch, context), `run`'s other arguments."""
+    shape = "" if options["shape"] == "flash" else f"{options['shape']}, "
+    return Probe(
+        kind="sweep",
+        subject=Subject(target=DECODE, options=options),
+        job="capturebook.measure.sweep:run",
+        args=args,
+        seed=params.seed,
+        exclusive=True,
+        deadline=max(params.deadline, 120.0),
+        label=f"sweep {shape}batch {options['batch']}, context {options['context']}",
+    )
 
 
 def run(ctx) -> dict:
     """Job: check every variant against float64, then time all of them interleaved; samples {variant: [us a call]}.
 
-    `wrong` if one variant is: a record that did not pass carries no time, so the others have none here either.
-    `skipped` if the inputs do not fit into memory, `not_run` beside another process on the GPU.
+    `wrong` if one of ours is: a record that did not pass carries no time, so the others have none here either. A peer
+    that cannot run here, or is wrong, is left out, and the payload's `left` says why. `skipped` if the inputs do not
+    fit into memory, `not_run` beside another process on the GPU.
     """
     import torch
 
@@ -57,33 +70,68 @@ def run(ctx) -> dict:
     if found:
         return refusal(found)
     a = {**ctx.probe.subject.options, **ctx.args}
+    a["heads"] = shape_of(a).heads or a["heads"]
     free, _ = torch.cuda.mem_get_info()
     budget = int(a["memory_gib"] * 2**30 or 0.7 * free)
-    size = fit(a["batch"], a["context"], timing.l2_bytes(), min(budget, free), a["cache"])
+    size = fit(a, timing.l2_bytes(), min(budget, free))
     if size.problem:
         return {"status": "skipped", "reason": size.problem, "payload": common(a, size, None)}
     inputs = draw(a, size, ctx.seed, "cuda")
-    functions = {name: prepare(variant, a["heads"], a["batch"], a["cache"]) for name, variant in a["variants"].items()}
-    for function in functions.values():
-        function(*inputs[0].args())  # compiles, and tunes if it is live, so that the checked call is the timed one
+    payload = common(a, size, inputs) | {"left": {}}
+    calls = _calls(a, inputs, payload["left"])
     ctx.stage("verify")
-    checks = [check for name, function in functions.items() for check in verify(name, function, inputs[0])]
-    payload = common(a, size, inputs)
+    checks = []
+    for name in list(calls):
+        found = variants.verify(name, calls[name][0], inputs[0])
+        bad = "; ".join(f"{c['output']} is off by {c['error']}" for c in found if not c["ok"])
+        if bad and a["variants"][name]["kernel"] in peers.PEERS:
+            payload["left"][name] = f"{bad} (not timed)"
+            del calls[name]
+        else:
+            checks += found
     bad = [check for check in checks if not check["ok"]]
     if bad:
         text = "; ".join(f"{c['call']}: {c['output']} is off by {c['error']}" for c in bad)
         return {"status": "wrong", "reason": f"{text} (not timed)", "checks": checks, "payload": payload}
     ctx.stage("time")
-    calls = {name: [partial(function, *one.args()) for one in inputs] for name, function in functions.items()}
     samples = timing.time_variants(calls, a["samples"])
     found = foreign_processes()
     if found:
         return {**refusal(found), "checks": checks}
-    payload["variants"] = {
-        name: {**a["variants"][name], "config": chosen(variant["kernel"], a["cache"]), **speed(samples[name], payload)}
-        for name, variant in a["variants"].items()
-    }
+    payload["variants"] = {name: told(a["variants"][name], a, samples[name], payload) for name in calls}
     return {"status": "pass", "checks": checks, "payload": payload, "samples": samples}
+
+
+def _calls(a: dict, inputs: list, left: dict) -> dict[str, list]:
+    """{variant: a call for each input set}, all compiled and tuned; peers that cannot be here are named in `left`."""
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    found = {}
+    for name, variant in a["variants"].items():
+        if variant["kernel"] in peers.PEERS:
+            left[name] = peers.missing(variant["kernel"], a["cache"], a["heads"], major * 10 + minor)
+            if left[name]:
+                continue
+            del left[name]
+        setup = variants.prepare(variant, a["heads"], a["batch"], a["cache"])
+        found[name] = [setup(one) for one in inputs]
+        found[name][0]()  # compiles, and tunes if it is live, so that the checked call is the timed one
+    return found
+
+
+def told(variant: dict, a: dict, samples: list[float], payload: dict) -> dict:
+    """What the payload holds of one variant that was timed."""
+    config = variants.chosen(variant, a["cache"])
+    padded = variants.padded_heads(variant, a["heads"], config)
+    return {**variant, "config": config, "padded_heads": padded, **speed(samples, payload)}
+
+
+def shape_of(a: dict):
+    """The point's Shape; V4-Flash's for points that name none."""
+    from ..kernels.sparse_mla import shapes
+
+    return shapes.shape_of(a.get("shape", "flash"))
 
 
 @dataclass(frozen=True)
@@ -97,24 +145,28 @@ class Size:
     problem: str = ""
 
 
-def fit(batch: int, context: int, l2_bytes: int, budget: int, cache: str = "bf16") -> Size:
+def fit(a: dict, l2_bytes: int, budget: int) -> Size:
     """Sizes of the inputs for one point within `budget` bytes: sets enough to be cold, caches as a server would have.
 
     Every set has caches of its own, so no row comes twice in a replay. If those of the whole context do not fit, the
     extra cache shrinks to as few pages as the selected rows fill; then requests of one call may share rows.
     """
     from ..kernels.sparse_mla.formats import page_stride
-    from ..kernels.sparse_mla.inputs import EXTRA_PAGE, WINDOW_PAGE
+    from ..kernels.sparse_mla.inputs import WINDOW_PAGE, extra_tokens
     from ..kernels.sparse_mla.launch import HEAD_DIM
 
-    row = 2 * HEAD_DIM if cache == "bf16" else page_stride(EXTRA_PAGE) // EXTRA_PAGE
-    least_rows = batch * (min(128, context) * 7 // 8 + min(512, context // 4) * 7 // 8)  # lengths are 7/8 and more
+    batch, lists = a["batch"], shape_of(a).inputs(a["context"])
+    page = lists["extra_page"]
+    tokens = extra_tokens(a["context"], lists["ratio"], page)
+    selected = min(lists["topk"], a["context"] // lists["ratio"])
+    row = 2 * HEAD_DIM if a["cache"] == "bf16" else page_stride(page) / page
+    # lengths are 7/8 and more, or half of all on average
+    least_rows = batch * (min(128, a["context"]) + selected) * (7 / 8 if lists["lengths"] == "near" else 1 / 2)
     sets = timing.cold_sets(least_rows * row, l2_bytes)
     window = batch * WINDOW_PAGE
-    tokens = -(-max(context // 4, 1) // EXTRA_PAGE) * EXTRA_PAGE
-    whole = batch * tokens
-    least = batch * min(tokens, 512)
-    allowed = (budget // sets // row - window) // EXTRA_PAGE * EXTRA_PAGE
+    whole = batch * tokens if selected else page
+    least = batch * min(tokens, -(-max(selected, 1) // page) * page) if selected else page
+    allowed = int(budget // sets / row - window) // page * page
     if allowed < least:
         needed = sets * (window + least) * row
         return Size(
@@ -129,59 +181,17 @@ def draw(a: dict, size: Size, seed: int, device: str) -> list:
     """The input sets of one point."""
     from ..kernels.sparse_mla.inputs import make_inputs
 
-    slots = {"window_slots": size.window_slots, "extra_slots": size.extra_slots}
+    named = shape_of(a).inputs(a["context"]) | {"window_slots": size.window_slots, "extra_slots": size.extra_slots}
     return [
-        make_inputs(seed + i, a["batch"], a["heads"], a["context"], device=device, cache=a["cache"], **slots)
+        make_inputs(seed + i, a["batch"], a["heads"], device=device, cache=a["cache"], **named)
         for i in range(size.sets)
-    ]
-
-
-def prepare(variant: dict, heads: int, batch: int, cache: str = "bf16"):
-    """`decode` with the variant's kernel; a pinned variant's autotuner is left its pinned configuration."""
-    import torch
-
-    from ..kernels.sparse_mla import decode, pinned
-    from ..kernels.sparse_mla.op import tuner_of
-
-    if variant["tuning"] == "pinned":
-        major, minor = torch.cuda.get_device_capability()
-        config = pinned.pinned_config(variant["kernel"], major * 10 + minor, heads, batch, cache)
-        pinned.pin(tuner_of(variant["kernel"], cache), config)
-    elif variant["tuning"] != "live":
-        raise ValueError(f"tuning: {variant['tuning']!r}; allowed: live, pinned")
-    return partial(decode, kernel=variant["kernel"])
-
-
-def chosen(kernel: str, cache: str = "bf16") -> str:
-    """What a kernel's autotuner has in use here: its only configuration, or the winners of this process."""
-    from ..kernels.sparse_mla.op import tuner_of
-    from .specialise import config_text
-
-    tuner = tuner_of(kernel, cache)
-    configs = tuner.configs if len(tuner.configs) == 1 else tuner.cache.values()
-    return "; ".join(dict.fromkeys(config_text(config) for config in configs))
-
-
-def verify(name: str, function, inputs) -> list[dict]:
-    """Checks of out and lse of one call into poisoned memory against float64, as records hold them."""
-    from ..kernels.sparse_mla import decode_reference, reference
-
-    with fresh_memory_is_nan():
-        out, lse = function(*inputs.args())
-    want, want_lse = decode_reference(*inputs.args())
-    found = (
-        ("out", reference.error(out, want), reference.TOLERANCE),
-        ("lse", reference.lse_error(lse, want_lse), LSE_TOLERANCE),
-    )
-    return [
-        {"call": name, "output": output, "error": finite(error), "tolerance": tolerance, "ok": error <= tolerance}
-        for output, error, tolerance in found
     ]
 
 
 def common(a: dict, size: Size, inputs: list | None) -> dict:
     """The part of the payload that the variants share: the point, what a call moves and computes, the floor."""
     payload = {name: a[name] for name in ("batch", "context", "heads", "cache")}
+    payload |= {"shape": a.get("shape", "flash"), "lists": shape_of(a).title}
     payload |= {"sets": size.sets, "left_out": list(size.left_out), "tokens_per_second_means": TOKENS}
     if inputs is None:
         return payload

@@ -9,14 +9,16 @@ torch.compile has never heard of (`graph_break`: a call through ctypes, which Dy
 """
 
 import ctypes
+from collections.abc import Sequence
 from functools import partial
 
 import torch
 
 from ..kernels.sparse_mla.inputs import make_inputs
 from ..kernels.sparse_mla.op import decode, tuner_of
-from ..kernels.sparse_mla.pinned import pin, pinned_config
+from ..kernels.sparse_mla.pinned import pin_entry, pinned_entry
 from ..kernels.sparse_mla.reference import decode_reference
+from ..kernels.sparse_mla.shapes import shape_of
 from ..kernels.sparse_mla.twin import decode_twin
 from .step import Step
 
@@ -35,24 +37,30 @@ def build(
     heads: int = 64,
     hidden: int = 1024,
     cache: str = "bf16",
+    shapes: Sequence[str] = ("flash",),
+    peers: Sequence[str] = (),
 ) -> Step:
     """The decode step on CUDA, or on a CPU without overlap. hidden: width of x; heads: query heads of this rank.
 
     cache: "bf16", or "fp8", the pages that DeepSeek-V4 is served with, of which the kernels have their own versions.
+    shapes: names of kernels.sparse_mla.shapes: the step is of the first, the sweep times all. peers: names of
+    measure.peers that the sweep times beside the kernels; the step has none of them.
 
     Raises ValueError naming the option.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tuner = tuner_of(kernel, cache)
+    lists = shape_of(shapes[0])
+    heads = lists.heads or heads
     if overlap and device == "cpu":
         raise ValueError("overlap: true; a CPU has no streams, allowed here: false")
     weight = torch.randn(hidden, 512, generator=torch.Generator().manual_seed(1)).to(device, torch.bfloat16)
     weight /= hidden**0.5
-    first = make_inputs(0, batch=batch, heads=heads, context=context, device=device, cache=cache)
+    first = make_inputs(0, batch=batch, heads=heads, device=device, cache=cache, **lists.inputs(context))
     side = torch.cuda.Stream() if overlap else None
 
     def inputs(seed: int) -> tuple:
-        new = make_inputs(seed, batch=batch, heads=heads, context=context, device=device)
+        new = make_inputs(seed, batch=batch, heads=heads, device=device, **lists.inputs(context))
         generator = torch.Generator().manual_seed(seed)
         x = torch.randn(batch, hidden, generator=generator).to(device, torch.bfloat16)
         return (x, new.q, new.window_indices, new.window_lengths, new.extra_indices, new.extra_lengths)
@@ -110,7 +118,7 @@ def build(
     common = {"make_inputs": inputs, "reference": reference, "tolerance": tolerance}
     if tuning == "pinned" and device == "cuda":
         major, minor = torch.cuda.get_device_capability()
-        pin(tuner, pinned_config(kernel, major * 10 + minor, heads, batch, cache))
+        pin_entry(tuner, pinned_entry(kernel, major * 10 + minor, heads, batch, cache))
     return Step(
         fn=step_with(partial(decode, kernel=kernel)),
         twin=Step(fn=step_with(decode_twin), **common),

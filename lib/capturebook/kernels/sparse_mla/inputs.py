@@ -13,6 +13,7 @@ WINDOW_PAGE, EXTRA_PAGE = 256, 64
 """Tokens a page of the two caches, as servers lay V4 out (an extra token stands for four of the context)."""
 
 Kind = Literal["random", "peaked", "sink"]
+Lengths = Literal["near", "uniform"]
 
 
 @dataclass(frozen=True)
@@ -51,22 +52,29 @@ def make_inputs(
     extra_slots: int | None = None,
     holes: float = 0.0,
     cache: str = "bf16",
+    ratio: int = 4,
+    extra_page: int = EXTRA_PAGE,
+    lengths: Lengths = "near",
 ) -> Inputs:
     """Inputs whose values, lengths and indices follow `seed` and whose shapes do not.
 
-    Lists are `window` and `topk` wide. A request's lengths lie between 7/8 and all of min(window, context) and
-    min(topk, context // 4); beyond them stands -1. Its window is a run of tokens inside one page, its extra tokens are
-    distinct and lie anywhere in its own pages; `holes` is the share of entries turned into -1 before the length.
+    Lists are `window` and `topk` wide, the second may be 0. A request's lengths lie between 7/8 and all of
+    min(window, context) and min(topk, context // ratio); beyond them stands -1. lengths "uniform": both together lie
+    anywhere from 1 to what there is, the window first. Its window is a run of tokens inside one page, its extra tokens
+    are distinct and lie anywhere in its own pages; `holes` is the share of entries turned into -1 before the length.
+    ratio: context tokens that an extra token stands for (4 in CSA layers, 128 in HCA).
     kind: "random", normal values; "peaked", each head's query points at one of its tokens, more or less strongly;
     "sink", sinks that outweigh all tokens. Caches of `window_slots` and `extra_slots` rows (default: enough for the
-    batch, up to 2**18) are drawn on the device; cache "fp8" quantises them, in pages of 256 and 64 tokens. The same
-    seed gives the same inputs on one device and torch version, whatever the format but for its rounding.
+    batch, up to 2**18) are drawn on the device; cache "fp8" quantises them, in pages of 256 and `extra_page` tokens.
+    The same seed gives the same inputs on one device and torch version, whatever the format but for its rounding.
     Raises ValueError naming the argument.
     """
     if kind not in get_args(Kind):
         raise ValueError(f"kind: {kind!r}; allowed: {', '.join(get_args(Kind))}")
     if cache not in FORMATS:
         raise ValueError(f"cache: {cache!r}; allowed: {', '.join(FORMATS)}")
+    if lengths not in get_args(Lengths):
+        raise ValueError(f"lengths: {lengths!r}; allowed: {', '.join(get_args(Lengths))}")
     if not 0 < window <= WINDOW_PAGE:
         raise ValueError(f"window: {window}; allowed: 1 to {WINDOW_PAGE}, the tokens of a page")
     generator = torch.Generator(device).manual_seed(seed)
@@ -77,7 +85,7 @@ def make_inputs(
     def integers(low, high, *shape):
         return torch.randint(low, high, shape, device=device, generator=generator)
 
-    def lengths(longest):
+    def near(longest):
         return (longest - integers(0, longest // 8 + 1, batch)).int()
 
     def padded(slots, length):
@@ -87,24 +95,27 @@ def make_inputs(
         return torch.where(keep, slots, -1).int()
 
     window_cache = normal(_pool(window_slots, "window_slots", batch * WINDOW_PAGE, WINDOW_PAGE), HEAD_DIM)
-    tokens = -(-max(context // 4, 1) // EXTRA_PAGE) * EXTRA_PAGE  # of one request, whole pages
-    extra_cache = normal(_pool(extra_slots, "extra_slots", batch * tokens, EXTRA_PAGE), HEAD_DIM)
+    tokens = extra_tokens(context, ratio, extra_page)
+    extra_cache = normal(_pool(extra_slots, "extra_slots", batch * tokens, extra_page), HEAD_DIM)
 
-    window_lengths = lengths(min(window, context))
+    available = min(topk, context // ratio)
+    window_lengths = near(min(window, context))
+    if lengths == "uniform":
+        both = integers(1, min(window, context) + available + 1, batch).int()
+        window_lengths = both.clamp(max=min(window, context))
     page = torch.randperm(len(window_cache) // WINDOW_PAGE, device=device, generator=generator)
     page = page[torch.arange(batch, device=device) % len(page)]
     start = page * WINDOW_PAGE + integers(0, WINDOW_PAGE - window + 1, batch)
     window_indices = padded(start[:, None] + torch.arange(window, device=device), window_lengths)
 
-    available = min(topk, context // 4)
-    extra_lengths = lengths(available)
-    page = torch.randperm(len(extra_cache) // EXTRA_PAGE, device=device, generator=generator)
+    extra_lengths = near(available) if lengths == "near" else both - window_lengths
+    page = torch.randperm(len(extra_cache) // extra_page, device=device, generator=generator)
     chosen = torch.zeros(batch, topk, dtype=torch.long, device=device)
     if available:
-        order = torch.rand(batch, context // 4, device=device, generator=generator)
+        order = torch.rand(batch, context // ratio, device=device, generator=generator)
         chosen[:, :available] = order.topk(available, dim=1).indices
-    logical = torch.arange(batch, device=device)[:, None] * (tokens // EXTRA_PAGE) + chosen // EXTRA_PAGE
-    extra_indices = padded(page[logical % len(page)] * EXTRA_PAGE + chosen % EXTRA_PAGE, extra_lengths)
+    logical = torch.arange(batch, device=device)[:, None] * (tokens // extra_page) + chosen // extra_page
+    extra_indices = padded(page[logical % len(page)] * extra_page + chosen % extra_page, extra_lengths)
 
     q = normal(batch, heads, HEAD_DIM)
     if kind == "peaked":
@@ -116,7 +127,7 @@ def make_inputs(
     if kind == "sink":
         sink = sink + 14.0  # lse of 640 random tokens is about 7
     if cache == "fp8":
-        window_cache, extra_cache = quantise(window_cache, WINDOW_PAGE), quantise(extra_cache, EXTRA_PAGE)
+        window_cache, extra_cache = quantise(window_cache, WINDOW_PAGE), quantise(extra_cache, extra_page)
     return Inputs(
         q,
         window_cache,
@@ -128,6 +139,11 @@ def make_inputs(
         sink,
         HEAD_DIM**-0.5,
     )
+
+
+def extra_tokens(context: int, ratio: int, page: int) -> int:
+    """Slots that a request's extra tokens take: whole pages, and one at least."""
+    return -(-max(context // ratio, 1) // page) * page
 
 
 def _pool(slots: int | None, name: str, wanted: int, page: int) -> int:

@@ -7,14 +7,17 @@ from torch import Tensor
 from .formats import format_of, page_tokens
 
 HEAD_DIM = 512
-MAX_SPLITS = 16
+MAX_SPLITS = 64
 
 
-def split_count(kernel: str, batch: int, heads: int, width: int) -> int:
+def split_count(kernel: str, batch: int, heads: int, width: int, entries: int = 0) -> int:
     """Splits of the joint index list of `width` entries, from shapes alone, so that a captured graph stays right.
 
     Enough programs to fill a large GPU (about one CTA per SM for "mma", four for "simt"), at least 64 entries a split.
+    entries: how many a split takes instead, where that was measured.
     """
+    if entries:
+        return max(1, min(-(-width // entries), MAX_SPLITS))
     if kernel == "simt":
         programs, target = batch * heads, 512
     else:
@@ -37,17 +40,18 @@ def run(
     tensors: tuple[Tensor, ...],
     scale: float,
     out_dtype: torch.dtype = torch.bfloat16,
+    entries: int = 0,
     **constants,
 ) -> tuple[Tensor, Tensor]:
     """Launches `main` over all splits and, with more than one, `combine`; (out, lse) as `decode`.
 
     `tensors` are q, window cache, indices and lengths, extra cache, indices and lengths, sink. `main` and `combine` are
     jitted functions, autotuned or not, or what torch's wrap_triton makes of them; `constants` go to `main` (what
-    `constants_of` gives, and its whole configuration if it is not autotuned).
+    `constants_of` gives, and its whole configuration if it is not autotuned). entries: see `split_count`.
     """
     q, window_indices, extra_indices, sink = tensors[0], tensors[2], tensors[5], tensors[7]
     batch, heads, _ = q.shape
-    splits = split_count(kernel, batch, heads, window_indices.shape[1] + extra_indices.shape[1])
+    splits = split_count(kernel, batch, heads, window_indices.shape[1] + extra_indices.shape[1], entries)
     out = torch.empty_like(q, dtype=out_dtype)
     lse = q.new_empty((batch, heads), dtype=torch.float32)
     if splits == 1:

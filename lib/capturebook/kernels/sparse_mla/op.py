@@ -9,7 +9,7 @@ from .formats import FORMATS, format_of, page_tokens
 from .launch import HEAD_DIM, constants_of, run
 from .mma import mma_kernel
 from .mma_fp8 import mma_fp8_kernel
-from .pinned import tuning_of
+from .pinned import pinned_entries, tuning_of
 from .simt import simt_kernel
 from .simt_fp8 import simt_fp8_kernel
 from .twin import decode_twin
@@ -133,11 +133,12 @@ def _sparse_mla_decode(
     )
     if q.device.type == "cpu":
         return decode_twin(*tensors, scale)
+    entries = pinned_entries(kernel, "bf16")
     # torch finds an operator's kernels by reading its source for wrap_triton(<name>), so both are spelled out
     combine = wrap_triton(combine_kernel)
     if kernel == "mma":
-        return run(wrap_triton(mma_kernel), combine, kernel, tensors, scale, DOT_FP32=False)
-    return run(wrap_triton(simt_kernel), combine, kernel, tensors, scale)
+        return run(wrap_triton(mma_kernel), combine, kernel, tensors, scale, entries=entries, DOT_FP32=False)
+    return run(wrap_triton(simt_kernel), combine, kernel, tensors, scale, entries=entries)
 
 
 @triton_op("capturebook::sparse_mla_decode_fp8", mutates_args=())
@@ -168,7 +169,7 @@ def _sparse_mla_decode_fp8(
     if q.device.type == "cpu":
         return decode_twin(*tensors, scale)
     major, minor = torch.cuda.get_device_capability(q.device)
-    constants = constants_of(kernel, "fp8", major * 10 + minor)
+    constants = constants_of(kernel, "fp8", major * 10 + minor) | {"entries": pinned_entries(kernel, "fp8")}
     combine = wrap_triton(combine_kernel)
     if kernel == "mma":
         return run(wrap_triton(mma_fp8_kernel), combine, kernel, tensors, scale, **constants)

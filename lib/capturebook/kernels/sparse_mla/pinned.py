@@ -9,10 +9,14 @@ import triton
 LIKE = {80: 80, 86: 120, 87: 80, 89: 120, 90: 90, 100: 100, 103: 100, 120: 120, 121: 120}
 
 _tuning: dict[str, str] = {}
+_entries: dict[str, int] = {}
 
 
 def pinned_entry(kernel: str, sm: int, heads: int, batch: int, cache: str = "bf16") -> dict:
     """The entry of pinned.json: `config` (kwargs of triton.Config) and `source`, how it was chosen.
+
+    One that was timed has `timed` besides (see measure.tune), and `entries` of the lists a split where that is not
+    `split_count`'s rule.
 
     kernel: "mma" or "simt"; sm: 90 for compute capability 9.0; cache: "bf16" or "fp8", the format it reads. Raises
     ValueError for a kernel or GPU without entries.
@@ -47,6 +51,21 @@ def pin(autotuner, config: triton.Config) -> None:
     autotuner.configs = [config]
     autotuner.cache.clear()
     _tuning[autotuner.base_fn.__name__] = str(config)
+    _entries.pop(autotuner.base_fn.__name__, None)
+
+
+def pin_entry(autotuner, entry: dict) -> None:
+    """As `pin`, with an entry of pinned.json, which may say besides how many entries of the lists a split takes."""
+    pin(autotuner, triton.Config(**entry["config"]))
+    if "entries" in entry:
+        name = autotuner.base_fn.__name__
+        _entries[name] = entry["entries"]
+        _tuning[name] += f", entries: {entry['entries']}"
+
+
+def pinned_entries(kernel: str, cache: str = "bf16") -> int:
+    """Entries of the lists that a split takes where a kernel was pinned to a number; 0: `split_count`'s rule."""
+    return _entries.get(f"{entry_name(kernel, cache)}_kernel", 0)
 
 
 def tuning_of(kernel: str, cache: str = "bf16") -> str:

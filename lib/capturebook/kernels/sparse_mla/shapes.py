@@ -1,0 +1,44 @@
+"""The decode calls that models make: how many heads read how many tokens of which cache."""
+
+from dataclasses import asdict, dataclass
+
+from .inputs import EXTRA_PAGE
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What one kind of layer asks of `decode`, whatever batch and context.
+
+    heads None: as the caller says. The window is 128 tokens; `topk` extra tokens are chosen of context / ratio, 0 for
+    none, None for all of them in a list padded to 64 (HCA). lengths: see `make_inputs`.
+    """
+
+    title: str
+    heads: int | None = None
+    topk: int | None = 512
+    ratio: int = 4
+    extra_page: int = EXTRA_PAGE
+    lengths: str = "near"
+
+    def inputs(self, context: int) -> dict:
+        """Keywords of `make_inputs` for a context, all but seed, batch, heads, cache and pools."""
+        wide = -(-(context // self.ratio) // 64) * 64 if self.topk is None else self.topk
+        same = {name: value for name, value in asdict(self).items() if name in ("ratio", "extra_page", "lengths")}
+        return {"context": context, "topk": wide, **same}
+
+
+SHAPES = {
+    "flash": Shape("V4-Flash, 128 + 512 tokens"),
+    "pro": Shape("V4-Pro, 128 + 1024 tokens", heads=128, topk=1024),
+    "hca": Shape("HCA, 128 + context/128 tokens", topk=None, ratio=128, extra_page=2),
+    "window": Shape("window alone, 128 tokens", topk=0),
+    "mixed": Shape("V4-Flash, 1 to 640 tokens", lengths="uniform"),
+}
+"""By name. "mixed": lengths that differ from request to request, as one captured graph meets them."""
+
+
+def shape_of(name: str) -> Shape:
+    """The shape called `name`. Raises ValueError naming the argument."""
+    if name not in SHAPES:
+        raise ValueError(f"shape: {name!r}; allowed: {', '.join(SHAPES)}")
+    return SHAPES[name]

@@ -1,0 +1,222 @@
+"""Other implementations of sparse MLA decode, timed beside ours when asked for: torch's own and FlashMLA.
+
+Each is `setup(inputs) -> call`, where `call() -> (out [B, H, 512], lse [B, H])` is what is timed. What a server would
+do once for many layers (FlashMLA's schedule, queries written into padded heads) is done in `setup`.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+
+FLASHMLA = "flashmla"
+FLASHMLA_HEADS = (64, 128)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """`what` it runs; `setup` (see above); `heads` it has kernels for, None for any, fewer are padded."""
+
+    what: str
+    setup: Callable
+    heads: tuple[int, ...] | None = None
+    caches: tuple[str, ...] = ("bf16", "fp8")
+    module: str = ""
+
+    def padded(self, heads: int) -> int:
+        """Heads that it computes for `heads`."""
+        return next((most for most in self.heads or (heads,) if heads <= most), heads)
+
+
+def missing(name: str, cache: str, heads: int, sm: int) -> str:
+    """Why a peer cannot be timed here, or ""."""
+    peer = PEERS[name]
+    if cache not in peer.caches:
+        return f"{name} does not read a {cache} cache"
+    if peer.heads and heads > peer.heads[-1]:
+        return f"{name} has no kernel for {heads} heads"
+    if peer.module and find_spec(peer.module) is None:
+        return f"{name}: {peer.module} is not installed (pip install 'capturebook[peers]')"
+    if peer.module == "flash_mla" and sm not in (90, 100, 103):
+        return f"{name} has kernels for sm_90 and sm_100, not for sm_{sm}"
+    return ""
+
+
+def gathered(q, window_cache, window_indices, window_lengths, extra_cache, extra_indices, extra_lengths):
+    """(rows [B, N, 512] bf16, valid [B, N]): both lists, gathered and dequantised, zero where not valid."""
+    import torch
+
+    from ..kernels.sparse_mla.formats import rows_at
+
+    found = []
+    for cache, indices, lengths in (
+        (window_cache, window_indices, window_lengths),
+        (extra_cache, extra_indices, extra_lengths),
+    ):
+        position = torch.arange(indices.shape[1], device=indices.device, dtype=lengths.dtype)
+        valid = (indices >= 0) & (position < lengths[:, None])
+        rows = rows_at(cache, torch.where(valid, indices, 0))
+        found.append((rows.masked_fill(~valid[:, :, None], 0.0), valid))
+    rows, valid = zip(*found)
+    return torch.cat(rows, dim=1), torch.cat(valid, dim=1)
+
+
+def gather_bmm(*args):
+    """Gather, matmul, softmax, matmul: bf16 operands, sums in fp32. Arguments and results as `decode`."""
+    import torch
+
+    *tensors, sink, scale = args
+    q = tensors[0]
+    rows, valid = gathered(*tensors)
+    scores = torch.bmm(q, rows.transpose(1, 2), out_dtype=torch.float32) * scale
+    scores = scores.masked_fill(~valid[:, None, :], -math.inf)
+    lse = torch.logsumexp(scores, dim=-1)
+    weights = torch.exp(scores - torch.logaddexp(lse, sink)[:, :, None])
+    return torch.bmm(weights.to(q.dtype), rows), lse
+
+
+def sdpa(*args):
+    """torch's memory-efficient attention on gathered rows (the others refuse 512 wide heads), heads as query rows."""
+    import torch
+
+    *tensors, sink, scale = args
+    q = tensors[0]
+    rows, valid = gathered(*tensors)
+    batch, heads, _ = q.shape
+    width = rows.shape[1]
+    # the kernel reads the mask in rows of a multiple of 8
+    bias = q.new_full((batch, 1, heads, -(-width // 8) * 8), -math.inf)[..., :width]
+    bias.masked_fill_(valid[:, None, None, :], 0.0)
+    kv = rows[:, None]
+    found = torch.ops.aten._scaled_dot_product_efficient_attention(q[:, None], kv, kv, bias, True, scale=scale)
+    lse = found[1][:, 0, :heads]
+    return found[0][:, 0] * torch.sigmoid(lse - sink)[:, :, None].to(q.dtype), lse
+
+
+def flex(*args):
+    """flex_attention, compiled, on gathered rows, heads as query rows."""
+    import torch
+
+    *tensors, sink, scale = args
+    q = tensors[0]
+    rows, valid = gathered(*tensors)
+    out, lse = _flex()(q[:, None], rows[:, None], valid, scale)
+    lse = lse[:, 0]
+    return out[:, 0] * torch.sigmoid(lse - sink)[:, :, None].to(q.dtype), lse
+
+
+def _flex():
+    """The compiled function, made once a process."""
+    if "function" not in _compiled:
+        import torch
+        from torch.nn.attention.flex_attention import flex_attention
+
+        def function(q, kv, valid, scale):
+            def score_mod(score, b, h, i, j):
+                return torch.where(valid[b, j], score, -math.inf)
+
+            return flex_attention(q, kv, kv, score_mod=score_mod, scale=scale, return_lse=True)
+
+        _compiled["function"] = torch.compile(function, fullgraph=True, dynamic=False)
+    return _compiled["function"]
+
+
+_compiled: dict[str, Callable] = {}
+
+
+def _plain(function, inputs):
+    return partial(function, *inputs.args())
+
+
+def flashmla(inputs):
+    """FlashMLA's fp8 sparse decode (sgl-flash-mla's legacy kernels), its schedule made beforehand."""
+    import flash_mla
+
+    q, sink, heads = _padded(inputs)
+    meta, _ = flash_mla.get_mla_metadata()
+    named = {
+        "softmax_scale": inputs.scale,
+        "indices": inputs.window_indices[:, None],
+        "attn_sink": sink,
+        "topk_length": inputs.window_lengths,
+        "use_legacy": True,
+    }
+    if inputs.extra_indices.shape[1]:
+        named |= {
+            "extra_k_cache": _paged(inputs.extra_cache),
+            "extra_indices_in_kvcache": inputs.extra_indices[:, None],
+            "extra_topk_length": inputs.extra_lengths,
+        }
+    window = _paged(inputs.window_cache)
+
+    def call():
+        out, lse = flash_mla.flash_mla_with_kvcache(q[:, None], window, None, None, 512, meta, **named)
+        return out[:, 0, :heads], lse[:, :heads, 0]
+
+    call()  # makes the schedule
+    return call
+
+
+def flashmla_prefill(inputs):
+    """FlashMLA's bf16 sparse prefill, a query row a request; both caches in one tensor, laid out beforehand."""
+    import flash_mla
+    import torch
+
+    q, sink, heads = _padded(inputs)
+    kv = torch.cat((inputs.window_cache, inputs.extra_cache))[:, None]
+    first = len(inputs.window_cache)
+    extra = torch.where(inputs.extra_indices >= 0, inputs.extra_indices + first, -1)
+    indices = torch.cat((inputs.window_indices, extra), dim=1)[:, None].contiguous()
+
+    def call():
+        out, _, lse = flash_mla.flash_mla_sparse_fwd(
+            q, kv, indices, inputs.scale, 512, attn_sink=sink, use_legacy=True, return_log2_lse=None
+        )
+        return out[:, :heads], lse[:, :heads]
+
+    return call
+
+
+def _padded(inputs):
+    """(q, sink, heads): query heads padded with zeros to what FlashMLA has kernels for, as servers lay them out."""
+    heads = inputs.q.shape[1]
+    most = PEERS[FLASHMLA].padded(heads)
+    if heads == most:
+        return inputs.q, inputs.sink, heads
+    q = inputs.q.new_zeros((len(inputs.q), most, inputs.q.shape[2]))
+    q[:, :heads] = inputs.q
+    sink = inputs.sink.new_zeros(most)
+    sink[:heads] = inputs.sink
+    return q, sink, heads
+
+
+def _paged(cache):
+    """[pages, tokens, 1, 584] bytes, FlashMLA's view of fp8 pages (the kernel itself knows where scales lie)."""
+    from ..kernels.sparse_mla.formats import TOKEN_BYTES, page_tokens
+
+    tokens = page_tokens(cache.shape[1])
+    shape = (len(cache), tokens, 1, TOKEN_BYTES)
+    return cache.as_strided(shape, (cache.shape[1], TOKEN_BYTES, TOKEN_BYTES, 1))
+
+
+PEERS = {
+    FLASHMLA: Peer(
+        "FlashMLA fp8 decode (sgl-flash-mla, legacy kernels), its schedule made before the graph",
+        flashmla,
+        FLASHMLA_HEADS,
+        ("fp8",),
+        "flash_mla",
+    ),
+    "flashmla_prefill": Peer(
+        "FlashMLA bf16 sparse prefill (sgl-flash-mla, legacy kernels), one query row a request",
+        flashmla_prefill,
+        FLASHMLA_HEADS,
+        ("bf16",),
+        "flash_mla",
+    ),
+    "gather_bmm": Peer("torch: gather, bmm, softmax, bmm", partial(_plain, gather_bmm)),
+    "sdpa": Peer("torch: gather, memory-efficient attention", partial(_plain, sdpa)),
+    "flex_attention": Peer("torch: gather, compiled flex_attention", partial(_plain, flex)),
+}
+"""By name. FlashMLA comes with the extra `peers`; the rest is torch."""
