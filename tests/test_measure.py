@@ -262,7 +262,7 @@ def test_an_unknown_peer_is_one_clear_line():
 def test_a_peer_that_cannot_run_here_says_why(monkeypatch):
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
     assert peers.missing("flashmla", "bf16", 64, 90) == "flashmla does not read a bf16 cache"
-    assert "flash_mla is not installed (pip install 'capturebook[peers]')" in peers.missing("flashmla", "fp8", 64, 90)
+    assert "flash_mla is not installed (pip install --no-deps sgl-flash-mla)" in peers.missing("flashmla", "fp8", 64, 90)
     monkeypatch.setattr(peers, "find_spec", lambda name: name)
     assert peers.missing("flashmla", "fp8", 64, 90) == ""
     assert peers.missing("flashmla", "fp8", 64, 120) == "flashmla has kernels for sm_90 and sm_100, not for sm_120"

@@ -37,7 +37,7 @@ def missing(name: str, cache: str, heads: int, sm: int) -> str:
     if peer.heads and heads > peer.heads[-1]:
         return f"{name} has no kernel for {heads} heads"
     if peer.module and find_spec(peer.module) is None:
-        return f"{name}: {peer.module} is not installed (pip install 'capturebook[peers]')"
+        return f"{name}: {peer.module} is not installed (pip install --no-deps sgl-flash-mla)"
     if peer.module == "flash_mla" and sm not in (90, 100, 103):
         return f"{name} has kernels for sm_90 and sm_100, not for sm_{sm}"
     return ""
