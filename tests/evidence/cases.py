@@ -2,7 +2,7 @@
 
 from capturebook.records import Arm, Check, Event
 
-from .records import SUBJECT_FRAME, early, fail, info, record, run_of, wrong
+from .records import SUBJECT_FRAME, again, controls, early, fail, info, record, run_of, wrong
 
 WARM = Arm()
 COLD = Arm(warmup="kernel_cold")
@@ -273,6 +273,18 @@ DECIDED = {
             *threads(WARM, "global", bad=True),
             *threads(WARM, "thread_local", bad=False),
         ),
+        "environment",
+        "B6",
+    ),
+    "another thread, that spared the watched capture": (
+        info(WARM),
+        [
+            *controls(),
+            record(WARM, effective={"threads": ["loader"]}),
+            again(fail(WARM, 901, chain=[LONE], effective={"threads": ["loader"]})),
+            *threads(WARM, "global", bad=True),
+            *threads(WARM, "thread_local", bad=False),
+        ],
         "environment",
         "B6",
     ),

@@ -3,7 +3,7 @@
 from capturebook.records import Arm
 
 from .cases import COLD, COMPILED, CUBLAS, LONE, STORY, WARM, threads, trivial, twin
-from .records import early, fail, info, record, run_of, wrong
+from .records import again, controls, early, fail, info, record, run_of, wrong
 
 OPEN = {
     "cold, and the twin fails too": (
@@ -69,6 +69,12 @@ OPEN = {
         run_of(fail(WARM, 901, chain=[LONE])),
         "undetermined",
         "no thread besides",
+    ),
+    "a lone 901 with the witnesses off, without threads": (
+        info(WARM),
+        [*controls(), record(WARM), again(fail(WARM, 901, chain=[LONE]))],
+        "undetermined",
+        "repeats of the question's arm disagree",
     ),
     "thread_local fails as well": (
         info(WARM),

@@ -116,7 +116,10 @@ class Decision:
 
 
 def _primary(evidence: Evidence, arm: Arm) -> Record | None:
+    """The record to be explained: the watched one, but for a pass beside a capture that a thread of the step broke."""
     found = [r for r in evidence.of(arm, ("arm",), watched=True) if r.status in ev.CONCLUSIVE]
+    if found and found[0].status == "pass":
+        found = [r for r in evidence.of(arm, ("unwatched",)) if ev.lone_901(r) and r.effective.get("threads")] or found
     return found[0] if found else None
 
 
