@@ -247,3 +247,12 @@ def test_whether_the_sample_run_was_made_with_the_present_code(repo):
     assert re.fullmatch(r"[0-9a-f]{40}", recorded)
     if recorded != present:
         pytest.skip(f"outputs/h200 was recorded with code tree {recorded[:12]}; the present one is {present[:12]}")
+
+
+@pytest.mark.parametrize(("name", "said"), [("plain", 0), ("with space", 1), ("it's", 1)])
+def test_a_checkout_in_whose_path_torch_cannot_compile_for_the_cpu_is_told(tmp_path, monkeypatch, name, said):
+    for part in ("notebooks", "params"):
+        (tmp_path / name / part).mkdir(parents=True)
+    monkeypatch.setenv("CAPTUREBOOK_ROOT", str(tmp_path / name))
+    lines = [line for line in doctor.cannot(facts()) if line.startswith("torch.compile for the CPU: the path")]
+    assert len(lines) == said and not any(str(tmp_path) in line for line in lines)

@@ -6,6 +6,8 @@ import shutil
 import sysconfig
 from pathlib import Path
 
+from . import paths
+
 PRESETS = ((r"\bH200\b", "sm_90", "h200"), (r"\bRTX PRO 6000 Blackwell\b", "sm_120", "rtx_pro_6000"))
 """GPUs with a preset of their own: name as the driver gives it, architecture, preset. (A GH200 is no H200.)"""
 
@@ -61,6 +63,11 @@ def cannot(facts: dict) -> list[str]:
         lines.append("build check, interpreted kernels: triton is not installed (outside Linux there is none)")
     if not any(shutil.which(compiler) for compiler in ("c++", "g++", "clang++")):
         lines.append("torch.compile for the CPU: no C++ compiler (c++, g++ or clang++) is found")
+    if re.search(r"[\s'\"\\]", str(paths.repository())):
+        where = (
+            "the path of this checkout holds a space, quote or backslash, at which torch splits its compiler's command"
+        )
+        lines.append(f"torch.compile for the CPU: {where}; give --run-dir a path without, or move the checkout")
     if importlib.util.find_spec("jupyterlab") is None:
         lines.append("the explorer in JupyterLab: jupyterlab is not installed (the extra `lab`)")
     return lines
