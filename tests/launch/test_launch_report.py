@@ -8,6 +8,7 @@ from launch_bench import READY, here_only, serve
 from standin import COMPARISON, written
 
 import fake_run
+from capturebook import cli
 from capturebook import launch as launching
 from capturebook.chain.folder import RunFolder, RunFolderError
 from capturebook.launch.store import into_run
@@ -54,6 +55,9 @@ def test_a_runs_report_shows_what_was_launched_for_it(bench):
     assert RunData.open(run).probes == before and f"{len(before)} probes:" in text
     assert len([name for name in leads(page) if name.startswith("logs/launch-")]) == 3
     assert str(bench.root) not in text
+    # On a narrow screen rows are blocks, and figures are drawn anew.
+    launched = text.partition('id="launches"')[2].partition("</section>")[0]
+    assert launched.count('class="scroll stack"') == 4 + 1 + 3 and launched.count("<picture>") == 3
     kept, torn = RunFolder.open(run).records()
     assert not torn and len([record for record in kept if record.kind == "launch"]) == 4
 
@@ -66,25 +70,28 @@ def test_a_run_that_is_not_there_gets_no_launch(bench):
 
 
 @here_only
-def test_a_comparison_has_a_page_of_its_own(bench):
+def test_a_comparison_has_a_page_of_its_own(bench, monkeypatch, capsys):
     path = written(bench, load=None, arms=COMPARISON["arms"][1:], rivals=COMPARISON["rivals"][1:2])
-    done = bench.cli("launch", str(path), cwd=bench.root)
+    # `run` runs a comparison too.
+    done = bench.cli("run", str(path), cwd=bench.root)
     err = done.communicate(timeout=120)[1]
     assert done.returncode == 0 and "report: outputs/comparisons/ab-" in err, err
+    assert "kernel: 0 held, 2 contradicted" in err
     page = bench.root / err.strip().splitlines()[-1].removeprefix("report: ")
     text = page.read_text()
     assert [row[0] for row in rows(text, "rivals")] == ["mma", "compiled"]
     assert rows(text, "rivals")[0][1] == "DELAY=0, without --compile"
     assert [row[0] for row in rows(text, "launches")] == ["ab-mma, round 1", "ab-compiled, round 1"]
     assert "905 cudaErrorStreamCaptureIsolation" in text and len(leads(page)) == 2
-    again = bench.cli("report", str(page.parent.relative_to(bench.root)), cwd=bench.root)
-    assert again.communicate(timeout=60)[1] == f"report: {page.relative_to(bench.root)}\n"
+    monkeypatch.chdir(bench.root)
+    assert cli.main(["report", str(page.parent.relative_to(bench.root))]) == 0
+    assert capsys.readouterr().err == f"report: {page.relative_to(bench.root)}\n"
 
 
 @here_only
-def test_a_launch_has_a_page_of_its_own(bench):
-    record = serve(bench, ready={**READY, "expect": "something else"}, deadline=2)
+def test_a_launch_has_a_page_of_its_own(bench, capsys):
+    record = serve(bench, ready={**READY, "expect": "something else"}, deadline=1)
     page = launch_page.build(launching.Entry.open(record.run).path)
-    assert "◷ timeout: not ready within 2 s" in page.read_text() and leads(page) == ["logs/program.log"]
-    empty = bench.cli("report", f"outputs/launches/{bench.ids()[0]}-not")
-    assert "holds no run" in empty.communicate(timeout=60)[1] and empty.returncode == 2
+    assert "◷ timeout: not ready within 1 s" in page.read_text() and leads(page) == ["logs/program.log"]
+    assert cli.main(["report", f"outputs/launches/{bench.ids()[0]}-not"]) == 2
+    assert "holds no run" in capsys.readouterr().err

@@ -27,7 +27,8 @@ def overview(records: list[Record]) -> Block:
             _name(r), p["where"], words.badge(r.status, r.status.replace("_", " ")), p["failed_stage"], klass,
             ended, p["todo"], link(r.log, "log") if r.log else None,
         ])  # fmt: skip
-    return table(["Launch", "Where", "Came out", "Stage", "Class", "Seen", "What to do", "Log"], rows)
+    columns = ["Launch", "Where", "Came out", "Stage", "Class", "Seen", "What to do", "Log"]
+    return table(columns, rows, stack=True)
 
 
 def _name(record: Record) -> str:
@@ -49,7 +50,7 @@ def stages(record: Record) -> Block:
         badge = words.badge(_STATUS[s["state"]], s["state"])
         held = [f"{s['at']:.2f}", f"{s['seconds']:.2f}", s["seen"] or _evidence(s["evidence"])] if "at" in s else []
         rows.append([s["name"], badge, *(held or [None, None, None])])
-    return table(["Stage", "State", "At (s)", "Took (s)", "Evidence, or what was seen"], rows)
+    return table(["Stage", "State", "At (s)", "Took (s)", "Evidence"], rows, stack=True)
 
 
 def _evidence(evidence: dict) -> str:
@@ -84,18 +85,19 @@ def timeline(record: Record) -> Block:
         [entry["phase"], f"{entry['at']:.2f}", f"{end - entry['at']:.2f}", entry.get("line", "")]
         for entry, end in zip(phases, ends)
     ]
-    data = table(["Phase", "At (s)", "Lasted (s)", "Its line in the log"], rows)
+    data = table(["Phase", "At (s)", "Lasted (s)", "Its line"], rows, stack=True)
     alt = "Phases over time: " + ", ".join(f"{row[0]} at {row[1]} s" for row in rows) + f"; seen until {until:.2f} s."
     ready = any(stage["name"] == "ready" and stage["state"] != "not entered" for stage in record.payload["stages"])
     last = "ready" if ready else "ended"
     if record.status != "pass":
         last = f"{'not ready' if ready else 'ended'} ({record.status.replace('_', ' ')})"
     caption = f"Phases as its own log names them; after {until:.2f} s: {last}."
-    return draw.figure(_bars(phases, ends, record.status), alt, caption, data)
+    wide, narrow = (_bars(phases, ends, record.status, width) for width in (7.2, draw.NARROW))
+    return draw.figure(wide, alt, caption, data, narrow)
 
 
-def _bars(phases: list[dict], ends: list[float], status: str):
-    with draw.canvas(7.2, 0.7 + 0.28 * len(phases)) as fig:
+def _bars(phases: list[dict], ends: list[float], status: str, width: float):
+    with draw.canvas(width, 0.7 + 0.28 * len(phases)) as fig:
         axes = fig.subplots()
         for row, (entry, end) in enumerate(zip(phases, ends)):
             kind = "pass" if status == "pass" or row < len(phases) - 1 else status
@@ -110,8 +112,8 @@ def _bars(phases: list[dict], ends: list[float], status: str):
 
 LOAD = (
     ("Concurrency", "concurrency"), ("Requests", "requests"), ("Tokens", "tokens"), ("tok/s", "tokens_per_s"),
-    ("TTFT p50 (ms)", "ttft_ms_p50"), ("p90", "ttft_ms_p90"), ("p99", "ttft_ms_p99"),
-    ("TPOT p50 (ms)", "tpot_ms_p50"), ("p90", "tpot_ms_p90"), ("p99", "tpot_ms_p99"),
+    ("TTFT p50 (ms)", "ttft_ms_p50"), ("TTFT p90", "ttft_ms_p90"), ("TTFT p99", "ttft_ms_p99"),
+    ("TPOT p50 (ms)", "tpot_ms_p50"), ("TPOT p90", "tpot_ms_p90"), ("TPOT p99", "tpot_ms_p99"),
 )  # fmt: skip
 
 
@@ -122,7 +124,7 @@ def load(record: Record | None) -> Block:
     if record.status != "pass":
         return paragraph(f"No numbers: {record.reason}")
     rows = record.payload["sweep"]
-    data = table([head for head, _ in LOAD], [[row[name] for _, name in LOAD] for row in rows])
+    data = table([head for head, _ in LOAD], [[row[name] for _, name in LOAD] for row in rows], stack=True)
     best = max(rows, key=lambda row: row["tokens_per_s"])
     alt = f"Tokens a second over concurrency: most, {best['tokens_per_s']:g}, at {best['concurrency']}."
     counted = record.payload["metrics"]
@@ -130,13 +132,13 @@ def load(record: Record | None) -> Block:
         f"no metrics: {counted['none']}" if "none" in counted else "; ".join(f"{k} {v:g}" for k, v in counted.items())
     )
     caption = f"Streamed completions, {rows[0]['requests']} at each concurrency. The server's own count: {said}."
-    return draw.figure(_curves(rows), alt, caption, data)
+    return draw.figure(_curves(rows, 1, 2), alt, caption, data, _curves(rows, 2, 1))
 
 
-def _curves(rows: list[dict]):
+def _curves(rows: list[dict], below: int, beside: int):
     at = [row["concurrency"] for row in rows]
-    with draw.canvas(7.2, 2.6) as fig:
-        speed, first = fig.subplots(1, 2)
+    with draw.canvas(7.2 if beside > 1 else draw.NARROW, 2.6 * below) as fig:
+        speed, first = fig.subplots(below, beside)
         colour, marker, line = draw.SERIES[0]
         speed.plot(at, [row["tokens_per_s"] for row in rows], color=colour, marker=marker, linestyle=line)
         speed.set(title="Tokens a second", xlabel="concurrency")
@@ -164,4 +166,4 @@ def scored(scores: list[RivalScore]) -> Block:
     rows = [
         [row.arm, row.label, row.found, score.id, row.predicted, row.mark] for score in scores for row in score.rows
     ]
-    return table(["Arm", "Changes", "Found", "Rival", "Predicted", "Mark"], rows)
+    return table(["Arm", "Changes", "Found", "Rival", "Predicted", "Mark"], rows, stack=True)
