@@ -6,7 +6,7 @@ from collections.abc import Callable
 from . import identity
 from . import result as results
 from .channel import ChannelError
-from .host import Host, Refused, State
+from .host import LOG_PART, Host, Refused, State
 from .lasting import Lasting
 from .logmap import classes_of_error
 from .logview import LogView
@@ -24,8 +24,14 @@ LOOK_AGAIN = 3.0
 GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
 
+ASTRAY = 2.0
+"""Seconds within which a keeper sees that its program has ended."""
+
 SWEPT = 12.0
 """Seconds within which a keeper whose program has ended has ended what it left, and written the exit status."""
+
+MOST_HERE, MOST_OVER_SSH = 16 << 20, 4 << 20
+"""Bytes of a log that are read at a time when it is far ahead of us."""
 
 BY_HAND = "end them on that host by hand"
 
@@ -51,6 +57,7 @@ class Following:
         self.deadline = self.what["deadline"]
         self.lost_at_start = False
         self._ending = False
+        self._astray_since: float | None = None
         # Of a server that was ready before: its deadline was for the start, and now it has as long again.
         self.from_now = False
         # Of what is in the log already when we attach, nobody knows when it was written.
@@ -124,18 +131,28 @@ class Following:
     def poll(self) -> State:
         """Read state and log once. Raises NotHeld when the launch is gone."""
         try:
-            state = self.state = self.host.poll(self.entry.info["folder"], self.log.offset)
+            behind = (self.state.log_size or 0) - self.log.offset
+            most = min(max(behind, LOG_PART), MOST_HERE if self.entry.info["host"] is None else MOST_OVER_SSH)
+            state = self.state = self.host.poll(self.entry.info["folder"], self.log.offset, most)
         except Refused as exc:
             raise NotHeld(f"the launch's folder: {exc}", "C11", status="fail") from None
         if state.nonce != self.entry.info["nonce"]:
             raise NotHeld(f"the folder's nonce is {state.nonce!r}, not this launch's", "C8", status="fail")
         if self.restarted:
             raise NotHeld("the host was restarted since the start", status="fail", todo="launch it again")
+        if self._astray(state) > ASTRAY:
+            raise NotHeld("the recorded process is gone, and not the one that its keeper waits for", "C5")
         self.log.feed(state.chunk, None if self._first else state.seconds)
         self._first = self._first and self.log.offset < (state.log_size or 0)
         if state.ended and self.log.offset >= (state.log_size or 0):
             self.log.finish(state.seconds)
         return state
+
+    def _astray(self, state: State) -> float:
+        """Seconds for which the recorded process has been another than the keeper waits for."""
+        now = time.monotonic()
+        self._astray_since = (self._astray_since or now) if state.astray else None
+        return now - (self._astray_since or now)
 
     @property
     def restarted(self) -> bool:
@@ -248,7 +265,7 @@ class Following:
                 why = ""
             waited = time.monotonic() - began
             gone = (gone or waited) if "program" not in state.alive else None
-            if gone is not None and waited - gone > SWEPT:
+            if self._astray(state) > ASTRAY or gone is not None and waited - gone > SWEPT:
                 self.stages.say("its keeper waits for another process than the recorded one: ending the keeper")
                 self.host.signal(boot, state.keeper, "KILL")
             due = "KILL" if waited > grace else "TERM"

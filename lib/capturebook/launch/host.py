@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from . import procfs
 from .channel import Channel, ChannelError, Refused, words
 
+LOG_PART = 1 << 20
+"""Bytes of a log that are read at a time, as long as it is not far ahead of us."""
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -23,7 +26,8 @@ class Facts:
 class State:
     """A launch as its folder and /proc show it now. Times are seconds since the host's boot.
 
-    `keeper` and `program` are (pid, start time in clock ticks), None before they were written.
+    `keeper` and `program` are (pid, start time in clock ticks), None before they were written. `alive` names those of
+    the two that are still there; `waits` is whether the keeper has yet to see the program end.
     """
 
     boot: str = ""
@@ -33,6 +37,7 @@ class State:
     program: tuple[int, int] | None = None
     started: float | None = None
     alive: set[str] = field(default_factory=set)
+    waits: bool = False
     exit: dict[str, str] = field(default_factory=dict)
     log_size: int | None = None
     chunk: bytes = b""
@@ -46,6 +51,11 @@ class State:
     def abandoned(self) -> bool:
         """The keeper is gone and left no exit status: it was killed, or could not write."""
         return not self.exit and "keeper" not in self.alive
+
+    @property
+    def astray(self) -> bool:
+        """The recorded process is gone, and the keeper waits on: it waits for another one, or is about to see it."""
+        return self.waits and self.program is not None and "program" not in self.alive and not self.abandoned
 
     @property
     def rc(self) -> int:
@@ -179,9 +189,11 @@ class Host:
             raise Refused(f"systemctl answers {answer.strip()[:200]!r}")
         return f"{found['ActiveState']} ({found.get('SubState', '')})"
 
-    def poll(self, folder: str, offset: int) -> State:
-        """The launch's state and the next part of its log. Refused (C11) when the answer lacks its parts."""
-        head, mark, rest = self._ask("cb_poll", dir=folder, offset=offset).partition(b"\nlog ")
+    def poll(self, folder: str, offset: int, most: int = LOG_PART) -> State:
+        """The launch's state and the next part of its log, `most` bytes or fewer. Refused (C11) when the answer lacks
+        its parts."""
+        answer = self._ask("cb_poll", seconds=10.0 + most / 1e6, dir=folder, offset=offset, most=most)
+        head, mark, rest = answer.partition(b"\nlog ")
         if not mark:
             raise Refused("the poll read nothing of the launch")
         size, _, chunk = rest.partition(b"\n")
@@ -197,6 +209,8 @@ class Host:
                 setattr(state, name, (int(pid), int(tick)))
             elif name == "alive":
                 state.alive.add(value)
+            elif name == "waits":
+                state.waits = True
             elif name == "exit":
                 key, _, item = value.partition("=")
                 state.exit[key] = " ".join(item.split())

@@ -5,18 +5,34 @@ from dataclasses import dataclass
 
 from ..records.cuda_errors import CUDA_ERRORS, code_of
 
+# Pattern, class, and words of which each of its matches holds one.
 _KNOWN = [
-    (r"@jit functions should be defined in a Python file", "C15"),
-    (r"Cannot re-initialize CUDA in forked subprocess", "C16"),
-    (r"No such file or directory: '[^']*<stdin>'", "C16"),
-    (r"Can't get attribute '\w+' on <module '__main__' \(built-in\)>", "C16"),
-    (r"DeadKernelError|Kernel died before replying|[Kk]ernel died", "C17"),
-    (r"[Aa]ddress already in use|EADDRINUSE", "C9"),
-    (r"No space left on device|Read-only file system|[Dd]isk quota exceeded", "C6"),
-    (r"can(no|')t create .*([Nn]onexistent|Permission denied)|: line \d+: [^:]+: No such file or directory", "C6"),
-    (r": (command )?not found\b", "C5"),
+    (r"@jit functions should be defined in a Python file", "C15", ("@jit functions should",)),
+    (r"Cannot re-initialize CUDA in forked subprocess", "C16", ("re-initialize CUDA",)),
+    (r"No such file or directory: '[^']*<stdin>'", "C16", ("<stdin>'",)),
+    (r"Can't get attribute '\w+' on <module '__main__' \(built-in\)>", "C16", ("Can't get attribute",)),
+    (r"DeadKernelError|Kernel died before replying|[Kk]ernel died", "C17", ("DeadKernelError", "ernel died")),
+    (r"[Aa]ddress already in use|EADDRINUSE", "C9", ("ddress already in use", "EADDRINUSE")),
+    (
+        r"No space left on device|Read-only file system|[Dd]isk quota exceeded",
+        "C6",
+        ("No space left on", "Read-only file system", "isk quota exceeded"),
+    ),
+    (
+        r"can(no|')t create .*([Nn]onexistent|Permission denied)|: line \d+: [^:]+: No such file or directory",
+        "C6",
+        ("can't create", "cannot create", ": No such file or directory"),
+    ),
+    (r": (command )?not found\b", "C5", (": not found", ": command not found")),
 ]
-KNOWN = [(re.compile(pattern), klass) for pattern, klass in _KNOWN]
+KNOWN = [(re.compile(pattern), klass) for pattern, klass, _ in _KNOWN]
+WORDS = (
+    *(word for _, _, words in _KNOWN for word in words),
+    "CUDA",
+    "cudaError",
+    *(CUDA_ERRORS[code][1] for code in range(900, 909)),
+)
+"""One of them is in every line that means something."""
 
 
 def classes_of_error(code: int) -> str:
@@ -40,12 +56,7 @@ class Said:
 
 def may_mean(text: str) -> bool:
     """Whether a line of a text may mean something: a quick look at many lines at once, for logs that flood."""
-    return (
-        any(pattern.search(text) for pattern, _ in KNOWN)
-        or "CUDA" in text
-        or "cudaError" in text
-        or any(CUDA_ERRORS[code][1] in text for code in range(900, 909))
-    )
+    return any(word in text for word in WORDS)
 
 
 def meaning(line: str) -> Said | None:

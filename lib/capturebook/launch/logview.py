@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from .literal import words_of
 from .logmap import Said, may_mean, meaning
 from .redact import Redactor
 
@@ -36,60 +37,66 @@ class LogView:
         self._redactor = redactor
         self._path = path
         self._file = _held(path)
-        self._wanted = {name: re.compile(pattern) for name, pattern in wanted.items()}
-        self._partial = b""
+        self._wanted = {name: (re.compile(pattern), words_of(pattern)) for name, pattern in wanted.items()}
+        self._partial = bytearray()
 
     def feed(self, chunk: bytes, seconds: float | None) -> None:
         """Take the next part of the log; `seconds` is the program's age, noted for the
         patterns that match in it; None when it is not known."""
         self.offset += len(chunk)
-        *whole, self._partial = (self._partial + chunk).split(b"\n")
-        self._take(whole, seconds)
+        at = chunk.rfind(b"\n")
+        if at < 0:
+            self._partial += chunk
+        else:
+            whole = bytes(self._partial) + chunk[:at]
+            self._partial = bytearray(chunk[at + 1 :])
+            self._take(whole, seconds)
         # A progress bar ends its line when it is done (vLLM's capture: minutes); what it wrote over was said before.
-        for state in self._partial[-BAR:].split(b"\r")[1:-1]:
-            self._look_for_wanted(self._redactor.text(state.decode("utf-8", "replace")), seconds)
+        if bars := self._partial[-BAR:].split(b"\r")[1:-1]:
+            self._look_for_wanted(self._redactor.text(_decoded(b"\r".join(bars))), seconds)
 
     def finish(self, seconds: float | None) -> None:
         """The program has ended: a last line without its newline counts too."""
-        rest, self._partial = self._partial, b""
-        self._take([rest] if rest else [], seconds)
+        rest, self._partial = bytes(self._partial), bytearray()
+        if rest:
+            self._take(rest, seconds)
 
-    def _take(self, lines: list[bytes], seconds: float | None) -> None:
-        if not lines:
-            return
-        # A flood mostly repeats itself: each of its lines is decoded, and looked at, once.
-        known = {line: self._redactor.text(line.decode("utf-8", "replace")) for line in dict.fromkeys(lines)}
-        texts = [known[line] for line in lines]
-        if not self.header and HEADER.fullmatch(first := lines[0].decode("utf-8", "replace")):
-            texts[0] = first
+    def _take(self, whole: bytes, seconds: float | None) -> None:
+        """Whole lines, the last one's newline left out. All at once: a flood has millions of them."""
+        first, _, rest = whole.partition(b"\n")
+        if not self.header and HEADER.fullmatch(header := _decoded(first)):
+            text = f"{header}\n{self._redactor.text(_decoded(rest))}" if len(whole) > len(first) else header
+        else:
+            text = self._redactor.text(_decoded(whole))
         if self._file:
-            self._file.write("\n".join(texts) + "\n")
+            self._file.write(f"{text}\n")
             self._file.flush()
         if not self.header:
-            self.header = texts.pop(0)
-            known = dict(zip(lines[1:], texts, strict=True))
-        self.lines += len(texts)
-        for text in texts if self.show else ():
-            self.show(text)
-        meaningful = may_mean("\n".join(known.values()))
-        for text in known.values():
-            # A progress bar writes over its line: each of its states is one.
-            for part in text.split("\r"):
-                self._look_for_wanted(part, seconds)
-                if meaningful:
-                    self._look_for_meaning(part)
-        self.last = (self.last + texts[-KEPT:])[-KEPT:]
+            self.header, more, text = text.partition("\n")
+            if not more:
+                return
+        self.lines += text.count("\n") + 1
+        for line in text.split("\n") if self.show else ():
+            self.show(line)
+        self.last = (self.last + text.rsplit("\n", KEPT)[-KEPT:])[-KEPT:]
+        self._look_for_wanted(text, seconds)
+        if len(self.said) < KEPT and may_mean(text):
+            self._look_for_meaning(_once(text))
 
     def _look_for_wanted(self, text: str, seconds: float | None) -> None:
-        for name, pattern in self._wanted.items():
-            if name not in self.found and pattern.search(text):
-                self.found[name], self.at[name] = text[:300], seconds
+        lines = None
+        for name, (pattern, words) in self._wanted.items():
+            if name in self.found or words and not any(word in text for word in words):
+                continue
+            lines = lines or _once(text)
+            if (line := next(filter(pattern.search, lines), None)) is not None:
+                self.found[name], self.at[name] = line[:300], seconds
 
-    def _look_for_meaning(self, text: str) -> None:
-        if len(self.said) < KEPT:
-            said = meaning(text)
-            if said:
-                self.said.append(said)
+    def _look_for_meaning(self, lines: list[str]) -> None:
+        for said in filter(None, map(meaning, lines)):
+            self.said.append(said)
+            if len(self.said) == KEPT:
+                return
 
     def tail(self, count: int = 3) -> str:
         """The last lines that are not empty, in one."""
@@ -105,6 +112,16 @@ class LogView:
     def close(self) -> None:
         if self._file:
             self._file.close()
+
+
+def _decoded(data: bytes | bytearray) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _once(text: str) -> list[str]:
+    """Its different lines: a flood mostly repeats itself. A progress bar writes over its line, and each of its states
+    is one."""
+    return list(dict.fromkeys(text.replace("\r", "\n").split("\n")))
 
 
 def _held(path: Path):

@@ -101,7 +101,7 @@ cb_start() {
 
 cb_print() { printf '%s %s\n' "$1" "$(cat "$cb_dir/$1" 2>/dev/null)"; }
 
-# State of a launch, then a line "log SIZE" and up to 1 MiB of the log from byte $cb_offset.
+# State of a launch, then a line "log SIZE" and up to $cb_most bytes of the log from byte $cb_offset.
 cb_poll() {
     [ -r "$cb_dir/nonce" ] || { echo 'the folder is gone'; return 1; }
     printf 'boot %s\n' "$(cat /proc/sys/kernel/random/boot_id)"
@@ -112,11 +112,12 @@ cb_poll() {
         { read -r cb_pid cb_tick <"$cb_dir/$cb_name"; } 2>/dev/null
         [ -n "$cb_pid" ] && cb_alive "$cb_pid" "$cb_tick" && printf 'alive %s\n' $cb_name
     done
+    [ ! -e "$cb_dir/waits" ] || echo 'waits yes'
     # After the look at the processes: a keeper that is gone has written it by now, or never will.
     [ ! -e "$cb_dir/exit" ] || while read -r cb_line; do [ -z "$cb_line" ] || printf 'exit %s\n' "$cb_line"; done <"$cb_dir/exit"
     [ -e "$cb_dir/log" ] || { echo 'log none'; return 0; }
     printf 'log %s\n' "$(stat -c %s "$cb_dir/log")"
-    tail -c "+$((cb_offset + 1))" "$cb_dir/log" | head -c 1048576
+    tail -c "+$((cb_offset + 1))" "$cb_dir/log" | head -c "$cb_most"
 }
 
 # Signal process $cb_pid only if it is the one that was recorded: same boot, same start time.

@@ -50,6 +50,8 @@ cb_writer=$!
 cb_read_stat "$cb_writer" && cb_writer_born=$(cb_field 20 $cb_stat)
 
 put started "$(uptime)"
+# There as long as we wait for the program. To take it away needs no room on a full disk.
+: >"$cb_dir/waits" || exit 1
 (
     read -r cb_pid cb_rest </proc/self/stat
     cb_read_stat "$cb_pid"
@@ -61,6 +63,7 @@ put started "$(uptime)"
     program_setup && program_exec
 ) >"$cb_dir/pipe" 2>&1
 cb_rc=$?
+rm -f "$cb_dir/waits"
 cb_ended=$(uptime)
 cb_sweep "$$" "$cb_born" "$cb_writer"
 cb_swept=$?
