@@ -161,7 +161,8 @@ began = []
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         began.append(time.monotonic())
-        warm = time.monotonic() - began[0] > 1.0
+        warm = time.monotonic() - began[0] > float(os.environ.get("WARM", "0.2"))
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
         code = 200 if self.path == "/health" or warm else 503
         body = f"worked for {os.environ['CAPTUREBOOK_LAUNCH']}".encode() if warm else b"ok"
         self.send_response(code)
@@ -171,6 +172,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if died and warm and self.path == "/work":
             self.wfile.flush()
             os._exit(7)
+    do_POST = do_GET
     def log_message(self, *args):
         pass
 server = http.server.ThreadingHTTPServer((os.environ.get("BIND", "127.0.0.1"), int(sys.argv[1])), Handler)

@@ -1,6 +1,8 @@
 """Secrets that are short, stand in commands, or are words that the launcher uses itself."""
 
+import json
 import subprocess
+from urllib.parse import quote_plus
 
 import pytest
 from launch_bench import here_only, log_of, serve
@@ -61,6 +63,76 @@ def test_secrets_in_a_command_are_nowhere(bench):
     assert log_of(bench, record) == ["HF_TOKEN=[redacted] DONE"] and "sixth-one" not in _shown(bench, record)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"model": "m", "api_key": "hid-1"}',
+        "{'auth': {'accessToken': 'hid-1'}}",
+        'sh -c "curl -d {\\"secret\\": \\"hid-1\\", \\"n\\": \\"x\\"}"',
+        '{"Authorization": "Bearer hid-1", "max_tokens": 16}',
+        "https://example.org/v1?model=m&api_key=hid-1#top",
+        "https://hid-1@example.org/repository",
+        "postgres://user:hid-1@example.org/db",
+        "vllm serve m --api-key hid-1 --max-tokens 16",
+        'vllm serve m --hf-token="hid-1"',
+        "curl -H 'X-Api-Key: hid-1' http://127.0.0.1:8000",
+        "MODE=fast DB_PASSWORD=hid-1 serve",
+    ],
+)
+def test_what_a_text_gives_under_a_telling_name_is_hidden(text):
+    for add in (Redactor.add_text, lambda redactor, text: redactor.add({"EXTRA_ARGS": text})):
+        redactor = Redactor()
+        add(redactor, text)
+        assert redactor.text(text) == text.replace("hid-1", "[redacted]")
+        assert redactor.text("16 m user fast") == "16 m user fast"
+
+
+def test_numbers_of_a_password_are_hidden_and_other_numbers_not():
+    redactor = Redactor(nonce="0123abcd")
+    redactor.add({"PASSWORD": "1234", "MAX_TOKENS": "512", "TOKENIZERS_PARALLELISM": "false", "USE_KEY": "true"})
+    redactor.add({"RUN_KEY": "0123abcd", "SSH_KEY": "1"})
+    redactor.add_text('{"password": 99887, "max_tokens": 77665}')
+    assert redactor.text("1234 12345 512 false true 1 99887 77665 0123abcd") == (
+        "[redacted] 12345 512 false true 1 [redacted] 77665 0123abcd"
+    )
+
+
+def test_a_secret_is_hidden_as_json_and_urls_spell_it():
+    secret = 'a "b"/ç%&='
+    redactor = Redactor()
+    redactor.add({"MY_TOKEN": secret})
+    shown = redactor.text(
+        f"{json.dumps({'t': secret})} {json.dumps(secret, ensure_ascii=False)} ?q={quote_plus(secret)}"
+    )
+    assert shown == '{"t": "[redacted]"} "[redacted]" ?q=[redacted]'
+
+
+@here_only
+def test_secrets_in_what_a_server_is_asked_are_nowhere(bench):
+    record = serve(
+        bench,
+        env={"LATER": '{"hf_token": "third-one"}'},
+        ready={
+            "url": "http://127.0.0.1:{port}/work?key=first-one",
+            "body": '{"api_key": "second-one"}',
+            "expect": "worked for {nonce}",
+        },
+    )
+    assert record.status == "pass", record.reason
+    launching.stop(record.run, bench.events.append)
+    shown = _shown(bench, record)
+    assert not [name for name in ("first", "second", "third") if f"{name}-one" in shown]
+
+
+@here_only
+def test_a_run_may_have_its_nonce_as_its_key(bench):
+    record = bench.launch(
+        command=["echo", "RESULT", "--api-key", "{nonce}"], result={"log": "RESULT --api-key {nonce}"}
+    )
+    assert record.status == "pass", record.reason
+
+
+@here_only
 def test_what_stages_go_by_is_kept_whole(bench, monkeypatch):
     monkeypatch.setenv("PIN", "1")
     record = serve(bench, secret=["PIN"], failed=["ERROR 1"], phases={"up": "^listening"})
@@ -79,12 +151,13 @@ def test_what_stages_go_by_is_kept_whole(bench, monkeypatch):
     assert record.status == "fail" and "its log says: said [redacted]" in record.reason
 
 
-@pytest.mark.parametrize("word", ["capturebook", "launch", "command", "resolved", "DB_PASSWORD"])
 @here_only
-def test_a_secret_that_is_a_word_of_ours_changes_no_stage(bench, word):
-    bench.write("up.sh", "echo up $DB_PASSWORD; while :; do sleep 0.1; done\n")
-    record = bench.launch(script="up.sh", env={"DB_PASSWORD": word}, ready={"log": "^up"})
+def test_secrets_that_are_words_of_ours_change_no_stage(bench):
+    words = ("capturebook", "launch", "command", "resolved", "DB_PASSWORD")
+    bench.write("up.sh", "echo up $DB_PASSWORD $A_KEY $B_KEY $C_KEY $D_KEY; while :; do sleep 0.1; done\n")
+    env = dict(zip(("DB_PASSWORD", "A_KEY", "B_KEY", "C_KEY", "D_KEY"), words, strict=True))
+    record = bench.launch(script="up.sh", env=env, ready={"log": "^up"})
     assert record.status == "pass", record.reason
-    assert log_of(bench, record) == ["up [redacted]"]
+    assert log_of(bench, record) == ["up" + " [redacted]" * 5]
     assert launching.attach(record.run, bench.events.append).status == "pass"
     assert launching.stop(record.run, bench.events.append).status == "pass"

@@ -50,7 +50,7 @@ def connected(
 
     A stage that does not hold ends the program too, unless told not to.
     """
-    redactor = Redactor(entry.info["file"]["secret"])
+    redactor = Redactor(entry.info["file"]["secret"], entry.info["nonce"])
     stages = Stages(lambda text: on_event(redactor.text(text)))
     caveats: list[str] = []
     started = stamp()

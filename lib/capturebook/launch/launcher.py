@@ -51,11 +51,14 @@ def launch(
     redactor = Redactor(spec.secret)
     redactor.add({**spec.env, **secrets})
     redactor.add_words([*(spec.interpreter or []), *(spec.command or spec.args)])
+    for text in (spec.ready.url, spec.ready.body) if spec.ready else ():
+        redactor.add_text(text or "")
     kept = redactor.clean({**spec.model_dump(), "env": redactor.env(spec.env)})
     try:
         entry = Entry.create(spec.name, host, kept, facts)
     except OSError as exc:
         raise LaunchFileError(f"outputs: {paths.shown(exc.filename or FOLDER)}: {exc.strerror}") from None
+    redactor.nonce = entry.info["nonce"]
     starting = Starting(spec, entry, host, deliveries, modes, secrets, redactor, on_event)
     return starting.run(show, after)
 

@@ -1,32 +1,39 @@
 """Secrets, and their removal from all that is shown, recorded or kept."""
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 from .. import paths
+from . import credentials
+from .channel import encoded
 
 SECRET_NAME = re.compile(r"TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
-SECRET_OPTION = re.compile(r"(token|key|secret|password)$")
-"""Ends of words of an option's name (--api-key, --authToken): not --max-tokens, nor --tokenizer."""
-
-ASSIGNED = re.compile(r"""(?:^|(?<=[\s;&|("'=]))([A-Za-z_]\w*)=("[^"]*"|'[^']*'|[^\s;&|)"'$]+)""")
-"""NAME=value as a word of shell text."""
-
-HEADER = re.compile(
-    r"([\w-]*(?:authorization|token|key|secret|password)):\s*(?:(?:bearer|basic|token)\s+)?([^\s\"']+)", re.I
-)
-"""A request's header that proves who asks."""
 
 SHOWN = "[redacted]"
 SHORTEST = 6
-"""Characters. A shorter value (MAX_TOKENS=512) is hidden in the environment only: elsewhere it would hide numbers.
-One of a variable that `secret` names is hidden everywhere, where it stands as a word of its own."""
+"""Characters. A shorter value of a variable like MAX_TOKENS is hidden in the environment only: elsewhere it would hide
+numbers. One of a name like API_KEY is hidden everywhere, if it has two and is no flag, and one of a variable that
+`secret` names always; one of letters and digits alone where it stands as a word of its own."""
+
+SHORT = 2
+FLAGS = frozenset(("true", "false", "yes", "no", "on", "off", "none", "null"))
 
 
 def is_word(value: str) -> bool:
     """Whether a secret is so short that only whole words of text are it: "a" would be in every line."""
     return len(value) < SHORTEST and value.isascii() and value.isalnum()
+
+
+def _forms(secret: str) -> set[str]:
+    """A secret as it is, and as a program prints it in JSON or in a URL."""
+    if is_word(secret):
+        return {secret}
+    raw = encoded(secret)
+    quoted = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    return {secret, *quoted, quote(raw), quote(raw, ""), quote_plus(raw)}
 
 
 def _key(name: str, shown: Callable[[str], str]) -> str:
@@ -35,10 +42,14 @@ def _key(name: str, shown: Callable[[str], str]) -> str:
 
 
 class Redactor:
-    """Replaces secret values in text. `add` takes environments: what they hold under a telling name is secret."""
+    """Replaces secret values in text. `add` takes environments: what they hold under a telling name is secret.
 
-    def __init__(self, secret_names: Iterable[str] = ()):
+    `nonce` is the launch's: a program that is given it as its key shows it, since stages go by it.
+    """
+
+    def __init__(self, secret_names: Iterable[str] = (), nonce: str = ""):
         self._names = set(secret_names)
+        self.nonce = nonce
         self.values: list[str] = []
         self.places: dict[str, str] = {}
 
@@ -46,29 +57,43 @@ class Redactor:
         return name in self._names or bool(SECRET_NAME.search(name))
 
     def add(self, env: Mapping[str, str]) -> None:
-        """Hide these variables' values from now on, line by line where a value has several lines."""
-        self._hide([value for name, value in env.items() if self.is_secret(name)])
-        self._hide([value for name, value in env.items() if name in self._names], shortest=1)
+        """Hide these variables' values from now on, line by line where a value has several lines, and what is secret
+        within the others."""
+        for name, value in env.items():
+            self._named(name, value)
+            self.add_text(value)
 
     def add_words(self, command: Sequence[str]) -> None:
-        """Hide the values of options that have a telling name, as --api-key VALUE or --api-key=VALUE, and those of
-        assignments (HF_TOKEN=VALUE, in shell text too) and headers (Authorization: Bearer VALUE) that have one."""
+        """Hide the values of options that have a telling name, as --api-key VALUE or --api-key=VALUE, those of
+        assignments (HF_TOKEN=VALUE) that have one, and what is secret within the words."""
         for word, following in zip(command, [*command[1:], ""]):
             name, equals, value = word.partition("=")
-            spelt = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
-            if name.startswith("-") and any(map(SECRET_OPTION.search, re.split(r"[-_.]+", spelt))):
-                self._hide([value if equals else following])
-            elif name.isidentifier() and SECRET_NAME.search(name):
-                self._hide([value])
-            assigned = [(name, value.strip("\"'")) for name, value in ASSIGNED.findall(word)]
-            self._hide([value for name, value in assigned if SECRET_NAME.search(name)])
-            self._hide([value for _, value in HEADER.findall(word)])
+            if name.startswith("-") and credentials.tells(name):
+                self._hide([value if equals else following], SHORT)
+            elif name.isidentifier():
+                self._named(name, value)
+            self.add_text(word)
 
-    def _hide(self, values: list[str], shortest: int = SHORTEST) -> None:
+    def add_text(self, text: str) -> None:
+        """Hide what a text (a shell command, JSON, a URL) gives under a telling name."""
+        self._hide(credentials.found(text), SHORT)
+        for name, value in credentials.assigned(text):
+            self._named(name, value)
+
+    def _named(self, name: str, value: str) -> None:
+        if name in self._names:
+            self._hide([value], 1)
+        elif self.is_secret(name):
+            self._hide([value], SHORT if credentials.tells(name) else SHORTEST)
+
+    def _hide(self, values: list[str], shortest: int) -> None:
         lines = {line for value in values for line in value.split("\n") if len(line) >= SHORTEST or is_word(line)}
-        lines = {line for line in {*lines, *values} if len(line) >= shortest}
+        lines = {line for line in {*lines, *values} if len(line) >= shortest and line.strip()}
+        if shortest > 1:
+            lines = {line for line in lines if line.lower() not in FLAGS}
         # Longest first: a secret that contains another must not leave its rest behind.
-        self.values = sorted({*self.values, *lines}, key=lambda value: (-len(value), value))
+        forms = {form for line in lines for form in _forms(line)} - {self.nonce}
+        self.values = sorted({*self.values, *forms}, key=lambda value: (-len(value), value))
 
     def text(self, text: str) -> str:
         for value in self.values:
