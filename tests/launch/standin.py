@@ -77,7 +77,7 @@ COMPARISON = {
         },
         {"id": "slow", "statement": "It is no faster.", "predicts": {"mma": {"status": "pass", "slower": 1.1}}},
     ],
-    "load": {"concurrency": [1, 2], "requests": 4, "output_tokens": 8},
+    "load": {"concurrency": [1, 2], "requests": 2, "output_tokens": 6},
 }
 
 

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from launch_bench import Bench, here_only, log_of, stage
+from launch_bench import Bench, here_only, log_of, ssh_only, stage
 
 from capturebook import cli
 from capturebook import launch as launching
@@ -151,10 +151,11 @@ def test_the_launch_survives_its_caller_and_another_stops_it(bench):
     assert sorted(record.status for record in launching.Entry.open(name).records()) == ["fail", "pass", "pass"]
 
 
+@ssh_only
 def test_the_command_line_says_and_lists(bench):
     bench.write("ok.sh", "echo RESULT\n")
     bench.write("ok.yaml", "script: ok.sh\nresult: {log: RESULT}\n")
-    done = bench.cli("launch", "ok.yaml", "--json", *(["--host", bench.host] if bench.host else []))
+    done = bench.cli("launch", "ok.yaml", "--json", "--host", bench.host)
     out, err = done.communicate(timeout=30)
     assert done.returncode == 0 and json.loads(out)["status"] == "pass", err
     assert [line.split()[0] for line in err.splitlines()][1:-1] == [name for name in STAGES if name != "ready"]
@@ -162,7 +163,7 @@ def test_the_command_line_says_and_lists(bench):
     assert json.loads(out)["run"] in listed and "ended" in listed
     bench.write("up.sh", "echo up; while :; do sleep 0.1; done\n")
     bench.write("up.yaml", "script: up.sh\nready: {log: ^up}\n")
-    err = bench.cli("launch", "up.yaml", *(["--host", bench.host] if bench.host else [])).communicate(timeout=30)[1]
+    err = bench.cli("launch", "up.yaml", "--host", bench.host).communicate(timeout=30)[1]
     stop = err.strip().splitlines()[-1].partition("; capturebook ")[2]
     assert bench.cli(*stop.split()).wait(timeout=30) == 0 and not bench.running()
 

@@ -212,7 +212,7 @@ def test_c9_an_old_server_holds_the_port(bench):
 @here_only
 def test_c10_a_server_that_never_works_is_not_ready(bench):
     # Its /health says ok at once; the work that is asked for never comes.
-    record = serve(bench, ready={"url": READY["url"], "expect": "something else"}, deadline=3)
+    record = serve(bench, ready={"url": READY["url"], "expect": "something else"}, deadline=2)
     assert (record.status, record.payload["class"]) == ("timeout", "C10")
     assert "without the expected text" in record.reason
 
@@ -228,6 +228,7 @@ def until_listening(port: int) -> None:
     raise AssertionError("nothing listens")
 
 
+@here_only
 def test_c12_stop_ends_the_recorded_process_and_no_other(bench):
     bench.write("twin.sh", "echo up; sleep 0.2; while :; do sleep 0.1; done\n")
     fields = {"script": "twin.sh", "ready": {"log": "^up"}}

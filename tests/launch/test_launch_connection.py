@@ -13,14 +13,14 @@ import pytest
 from launch_bench import here_only, serve, ssh_only, stage
 
 from capturebook import launch as launching
-from capturebook.launch import lasting
+from capturebook.launch import identity, lasting
 from capturebook.launch.channel import text_of
 
 
 @ssh_only
 def test_a_cut_connection_attaches_again(sshd, bench):
-    bench.write("t.sh", "echo up; sleep 2.5; echo RESULT=42\n")
-    cut = threading.Timer(1.5, lambda: [os.kill(pid, signal.SIGKILL) for pid in sessions(sshd.process.pid)])
+    bench.write("t.sh", "echo up; sleep 2; echo RESULT=42\n")
+    cut = threading.Timer(1.2, lambda: [os.kill(pid, signal.SIGKILL) for pid in sessions(sshd.process.pid)])
     cut.start()
     record = bench.launch(script="t.sh", result={"log": "RESULT=42"})
     cut.join()
@@ -106,6 +106,7 @@ def test_a_cut_at_the_start_is_resolved_by_looking(sshd, bench, monkeypatch, arr
         self.channel.ask("true\n")
 
     monkeypatch.setattr(Host, "start", cut)
+    monkeypatch.setattr(identity, "WITHIN", 5.0 if arrived else 1.0)
     record = bench.script("echo RESULT; sleep 1\n", result={"log": "RESULT"})
     assert "the connection ended" in stage(record, "start")["evidence"]["connection"]
     if arrived:
@@ -151,7 +152,7 @@ def test_a_cut_while_a_server_is_asked_attaches_again_with_its_forward(sshd, ben
         return listens
 
     monkeypatch.setattr(readiness, "_owns_port", cut)
-    record = serve(bench)
+    record = serve(bench, env={"WARM": "1.5"})
     assert record.status == "pass", record.reason
     assert len(cuts[-1]) >= 2 and any("attached again" in event for event in bench.events)
     launching.stop(record.run, bench.events.append)

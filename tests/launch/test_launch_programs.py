@@ -1,6 +1,6 @@
 """Programs that flood their log, leave zombies, ignore signals or print what is secret."""
 
-from launch_bench import here_only, log_of, stage
+from launch_bench import here_only, log_of, ssh_only, stage
 
 from capturebook import launch as launching
 
@@ -66,6 +66,7 @@ def test_an_inherited_secret_is_redacted_at_the_source(bench, monkeypatch):
     assert kept == []
 
 
+@ssh_only
 def test_options_with_a_telling_name_and_those_who_attach_show_no_secret(bench):
     bench.write("up.sh", "echo up $*; while :; do sleep 0.1; done\n")
     args = ["--api-key", "option's one", "--hf-token=option-two", "$MY", "--max-tokens", "1234567"]
