@@ -88,7 +88,7 @@ def test_extras_resolve_each_other():
     base = requirements.declared()
     names = [Requirement(line).name for line in requirements.declared(("dev",))[len(base) :]]
     assert {"jupyterlab", "pytest", "pytest-timeout", "pytest-xdist", "ruff", "playwright"} == set(names)
-    with pytest.raises(RequirementError, match="^extra: given 'develop', allowed: lab, test, lint, serving, peers, dev$"):
+    with pytest.raises(RequirementError, match="^extra: given 'develop', allowed: lab, test, lint, serving, reference, peers, dev$"):
         requirements.declared(("develop",))
 
 

@@ -1,0 +1,101 @@
+"""The elementwise work between a layer's matmuls in torch ops: in fp32 inside, in float64 for float64 rows."""
+
+import torch
+from torch import Tensor
+
+from ...kernels.glue.reference import EPS, mhc_post_reference, mhc_pre_reference
+from .rope import rotate
+from .state import store, store_keys
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """What is computed in."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def norm(rows: Tensor, weight: Tensor | None = None) -> Tensor:
+    """RMSNorm over the last dimension, rounded once, to the rows' dtype."""
+    x = rows.to(wide(rows.dtype))
+    x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS)
+    return (x if weight is None else x * weight).to(rows.dtype)
+
+
+def enter(streams: Tensor, mix: Tensor, scale: Tensor, base: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A sublayer's input [B, hidden], collapsed from the streams [B, 4, hidden] and normed, and mHC's weights after."""
+    collapsed, after, comb = mhc_pre_reference(streams, mix, scale, base, wide(streams.dtype))
+    return norm(collapsed.to(streams.dtype), weight), after, comb
+
+
+def leave(streams: Tensor, out: Tensor, after: Tensor, comb: Tensor) -> Tensor:
+    """The streams after a sublayer that gave `out` [B, hidden]."""
+    return mhc_post_reference(streams, out, after, comb, wide(streams.dtype)).to(streams.dtype)
+
+
+def between(streams, out, after, comb, mix, scale, base, weight) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`leave` one sublayer and `enter` the next: (streams, x, after, comb)."""
+    streams = leave(streams, out, after, comb)
+    return streams, *enter(streams, mix, scale, base, weight)
+
+
+def query_latent(latent: Tensor, weight: Tensor) -> Tensor:
+    """The query's part of the fused projection [B, q_rank + head_dim], normed."""
+    return norm(latent[:, : len(weight)], weight)
+
+
+def store_window(latent, weight, table, positions, cache, slots) -> None:
+    """The rest of it, this token's key and value [B, head_dim]: normed, rotated, stored at slots [B] int64."""
+    store(cache, slots, rotate(norm(latent[:, -len(weight) :], weight), table, positions))
+
+
+def heads_in(q: Tensor, table: Tensor, positions: Tensor, heads: int) -> Tensor:
+    """Queries [B, H, D] normed without weights and rotated; with zero queries behind them up to `heads`."""
+    q = rotate(norm(q), table, positions)
+    return torch.nn.functional.pad(q, (0, 0, 0, heads - q.shape[1])) if heads > q.shape[1] else q
+
+
+def heads_out(out: Tensor, table: Tensor, positions: Tensor, heads: int) -> Tensor:
+    """What attention gave for the first `heads` heads, [B, heads * D], with the rotation of the values undone."""
+    return rotate(out[:, :heads], table, positions, inverse=True).flatten(1)
+
+
+def index_heads(q: Tensor, table: Tensor, positions: Tensor) -> Tensor:
+    """The indexer's queries [B, H, D], rotated; they have no norm."""
+    return rotate(q, table, positions)
+
+
+def swiglu(both: Tensor, limit: float) -> Tensor:
+    """silu(gate) * up of [N, 2 F] (gate, then up), both clamped, gate from above only."""
+    gate, up = both.to(wide(both.dtype)).chunk(2, dim=-1)
+    return (torch.nn.functional.silu(gate.clamp(max=limit)) * up.clamp(-limit, limit)).to(both.dtype)
+
+
+def pool(ring: Tensor, bias: Tensor, positions: Tensor) -> Tensor:
+    """[B, D]: the entry that the window with each request's token gives, if the token closes it (else of no use).
+
+    ring [B, tokens, 2 * series * D]: a token's values and gates, at its position modulo the ring's length. bias [ratio,
+    series * D] is added to the gates. With two series (CSA) the second is of the current window and the first of the
+    one before it, which the first window of a context does not have. Softmax over all tokens, value by value.
+    """
+    ratio, width = bias.shape
+    tokens = ring.shape[1]
+    place = torch.arange(tokens, device=ring.device)
+    values, gates = ring.to(wide(ring.dtype)).chunk(2, dim=-1)
+    gates = gates + bias[place % ratio]
+    if tokens > ratio:
+        current = (place // ratio == (positions // ratio % 2)[:, None])[:, :, None]
+        before, now = values.chunk(2, dim=-1)
+        values = torch.where(current, now, before)
+        before, now = gates.chunk(2, dim=-1)
+        before = before.masked_fill((positions < ratio)[:, None, None], float("-inf"))
+        gates = torch.where(current, now, before)
+    return (values * gates.softmax(dim=1)).sum(1).to(ring.dtype)
+
+
+def store_entry(pooled, weight, table, positions, cache, slots, wanted) -> None:
+    """An entry [B, D] normed, rotated to the position of its window's first token, stored where it is wanted."""
+    store(cache, slots, rotate(norm(pooled, weight), table, positions), wanted)
+
+
+def store_key(pooled, weight, table, positions, keys, slots, wanted) -> None:
+    """The same for a key of the indexer."""
+    store_keys(keys, slots, rotate(norm(pooled, weight), table, positions), wanted)

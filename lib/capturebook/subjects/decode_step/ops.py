@@ -1,0 +1,84 @@
+"""The table of what a layer calls, by the options of a step: attention, indexer, routing, experts, glue."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+
+from ...kernels.indexer import select, select_twin
+from ...kernels.sparse_mla import decode, decode_twin
+from . import glue as eager
+from .experts import grouped
+
+GLUE = (
+    "enter",
+    "between",
+    "leave",
+    "norm",
+    "query_latent",
+    "store_window",
+    "heads_in",
+    "heads_out",
+    "index_heads",
+    "swiglu",
+    "pool",
+    "store_entry",
+    "store_key",
+)
+"""The functions of `glue`, each a field of Ops. What they are given and give is said there."""
+
+
+@dataclass(frozen=True)
+class Ops:
+    """attend, select: as `sparse_mla.decode` and `indexer.select`. choose(biased scores [B, experts], active) -> [B,
+    active] int64. experts(x, ids, weights, up, down, swiglu) -> [B, hidden]: see `experts.grouped`. The rest: `glue`.
+    """
+
+    attend: Callable
+    select: Callable
+    choose: Callable
+    experts: Callable
+    enter: Callable = eager.enter
+    between: Callable = eager.between
+    leave: Callable = eager.leave
+    norm: Callable = eager.norm
+    query_latent: Callable = eager.query_latent
+    store_window: Callable = eager.store_window
+    heads_in: Callable = eager.heads_in
+    heads_out: Callable = eager.heads_out
+    index_heads: Callable = eager.index_heads
+    swiglu: Callable = eager.swiglu
+    pool: Callable = eager.pool
+    store_entry: Callable = eager.store_entry
+    store_key: Callable = eager.store_key
+
+
+def choose(scores: Tensor, active: int) -> Tensor:
+    """[B, active] int64: the experts with the largest biased scores."""
+    return scores.topk(active, dim=-1, sorted=False).indices
+
+
+@cache
+def compiled(name: str) -> Callable:
+    """A function of `glue` under torch.compile, once a process."""
+    return torch.compile(getattr(eager, name), fullgraph=True, dynamic=False)
+
+
+def with_glue(ops: Ops, glue: str) -> Ops:
+    """The same with this glue: "eager" or "compiled" (each function by itself). Raises ValueError."""
+    if glue not in ("eager", "compiled"):
+        raise ValueError(f"glue: {glue!r}; allowed: eager, compiled")
+    return replace(ops, **{name: compiled(name) for name in GLUE}) if glue == "compiled" else ops
+
+
+def triton_ops(kernel: str, indexer: str, glue: str) -> Ops:
+    """The operators of `kernels` (on a CPU they are torch ops)."""
+    ops = Ops(partial(decode, kernel=kernel), partial(select, kernel=indexer), choose, grouped)
+    return with_glue(ops, glue)
+
+
+def torch_ops(glue: str = "eager") -> Ops:
+    """Torch ops in place of all Triton: the twin. Any sizes, bf16 or fp32."""
+    return with_glue(Ops(decode_twin, select_twin, choose, grouped), glue)

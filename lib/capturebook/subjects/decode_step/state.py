@@ -1,0 +1,187 @@
+"""What outlives a decode step: paged caches, compressor rings, page tables, positions, all of them static buffers."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ...kernels.indexer import formats as key_formats
+from ...kernels.sparse_mla import formats
+from .shapes import PAGE, RATIO, Shape
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Where a batch of requests stands. positions [B] int32: of the token that the next step takes in.
+
+    window_pages [B] int32: each request's ring of 256 tokens. page_table [B, N] int32: the page of every 256 tokens of
+    its context, for entries and index keys alike; page 0 is nobody's.
+    """
+
+    positions: Tensor
+    window_pages: Tensor
+    page_table: Tensor
+
+    def window_slots(self) -> Tensor:
+        """[B] int64: where this step's token goes in the window cache."""
+        return self.window_pages.long() * PAGE + self.positions % PAGE
+
+    def window_list(self, window: int) -> tuple[Tensor, Tensor]:
+        """Slots [B, window] int32 of the newest tokens, this step's first, and how many there are, [B] int32."""
+        back = torch.arange(window, device=self.positions.device, dtype=torch.int32)
+        slots = self.window_pages[:, None] * PAGE + (self.positions[:, None] - back) % PAGE
+        return slots, (self.positions + 1).clamp_max(window)
+
+    def entry_slots(self, kind: str) -> Tensor:
+        """[B] int64: where the entry goes that this step's token is part of."""
+        per_page = PAGE // RATIO[kind]
+        entry = self.positions // RATIO[kind]
+        page = self.page_table.gather(1, (entry // per_page).long()[:, None])[:, 0]
+        return page.long() * per_page + entry % per_page
+
+    def entries(self, kind: str) -> Tensor:
+        """[B] int32: entries that are complete once this step's token is in."""
+        return (self.positions + 1) // RATIO[kind]
+
+    def entry_list(self, kind: str) -> Tensor:
+        """[B, W] int32: slots of all entries that there is room for, in order; W a multiple of 64."""
+        per_page = PAGE // RATIO[kind]
+        width = -(-self.page_table.shape[1] * per_page // 64) * 64
+        entry = torch.arange(width, device=self.positions.device)
+        page = self.page_table[:, (entry // per_page).clamp_max(self.page_table.shape[1] - 1)]
+        return page * per_page + (entry % per_page).int()
+
+
+@dataclass(frozen=True)
+class LayerState:
+    """One layer's caches: rows as `kernels.sparse_mla` reads them, bf16 [slots, D] or fp8 pages, and index keys.
+
+    rings [B, tokens, 2 * series * D]: what the compressors have seen of the window that is filling, 8 tokens for CSA
+    (the one before it, too), 128 for HCA. What a kind does not have is None.
+    """
+
+    window: Tensor
+    entries: Tensor | None = None
+    ring: Tensor | None = None
+    keys: Tensor | None = None
+    key_ring: Tensor | None = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """By name, fp8 pages as views of what they hold, so that values are compared as values."""
+        found = {}
+        for name in self.__dataclass_fields__:
+            cache = getattr(self, name)
+            if cache is None:
+                continue
+            if cache.dtype != torch.uint8:
+                found[name] = cache
+            elif name == "keys":
+                values, scales = key_parts(cache)
+                found |= {f"{name}.values": values.view(torch.float8_e4m3fn), f"{name}.scales": scales}
+            else:
+                rows, scales = row_parts(cache)
+                found[f"{name}.values"] = rows[..., : formats.NOPE].view(torch.float8_e4m3fn)
+                found[f"{name}.rope"] = rows[..., formats.NOPE :].view(torch.bfloat16)
+                found[f"{name}.scales"] = scales
+        return found
+
+    def wide(self) -> "LayerState":
+        """The same values in float64, and nothing shared."""
+        new = {}
+        for name in self.__dataclass_fields__:
+            cache = getattr(self, name)
+            if cache is None:
+                continue
+            if cache.dtype != torch.uint8:
+                new[name] = cache.double().clone()
+            elif name == "keys":
+                new[name] = key_formats.values_of(cache, torch.float64)
+            else:
+                slots = len(cache) * formats.page_tokens(cache.shape[1])
+                new[name] = formats.dequantise(cache, torch.arange(slots, device=cache.device))
+        return replace(self, **new)
+
+
+def make_requests(batch: int, context: int, max_context: int, seed: int, device) -> Requests:
+    """Requests with pages for `context` tokens each, anywhere, in tables as wide as `max_context` needs."""
+    generator = torch.Generator().manual_seed(seed)
+    each, width = -(-context // PAGE), -(-max_context // PAGE)
+    page_table = torch.zeros(batch, width, dtype=torch.int32)
+    page_table[:, :each] = torch.randperm(batch * each, generator=generator).view(batch, each) + 1
+    window_pages = torch.randperm(batch, generator=generator).int()
+    positions = torch.zeros(batch, dtype=torch.int32)
+    return Requests(positions.to(device), window_pages.to(device), page_table.to(device))
+
+
+def make_state(
+    shape: Shape, kind: str, batch: int, context: int, seed: int, device, dtype: torch.dtype, cache: str, keys: str
+) -> LayerState:
+    """Caches full of normal values, so that a request may stand anywhere. cache, keys: "bf16" (in `dtype`) or "fp8"."""
+    generator = torch.Generator(device).manual_seed(seed)
+
+    def normal(*size):
+        return torch.randn(size, device=device, dtype=dtype, generator=generator)
+
+    def rows(pages: int, per_page: int):
+        values = normal(pages * per_page, shape.head_dim)
+        return formats.quantise(values, per_page) if cache == "fp8" else values
+
+    window = rows(batch, PAGE)
+    if kind == "swa":
+        return LayerState(window)
+    pages, series = batch * -(-context // PAGE) + 1, 2 if kind == "csa" else 1
+    tokens = RATIO[kind] * series
+    entries, ring = rows(pages, PAGE // RATIO[kind]), normal(batch, tokens, 2 * series * shape.head_dim)
+    if kind == "hca":
+        return LayerState(window, entries, ring)
+    key_values = normal(pages, key_formats.PAGE, shape.index_dim)
+    key_values = key_formats.quantise(key_values) if keys == "fp8" else key_values
+    return LayerState(window, entries, ring, key_values, normal(batch, tokens, 2 * series * shape.index_dim))
+
+
+def row_parts(cache: Tensor) -> tuple[Tensor, Tensor]:
+    """Views of fp8 pages: rows [pages, tokens, 576] and scales [pages, tokens, 8], uint8."""
+    tokens = formats.page_tokens(cache.shape[1])
+    rows = cache[:, : tokens * formats.ROW_BYTES].unflatten(1, (tokens, formats.ROW_BYTES))
+    scales = cache[:, tokens * formats.ROW_BYTES : tokens * formats.TOKEN_BYTES]
+    return rows, scales.unflatten(1, (tokens, formats.SCALE_BYTES))
+
+
+def key_parts(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Views of the indexer's fp8 pages: values [pages, 64, 128] uint8 and scales [pages, 64] fp32."""
+    size = key_formats.PAGE * key_formats.HEAD_DIM
+    values = keys[:, :size].unflatten(1, (key_formats.PAGE, key_formats.HEAD_DIM))
+    return values, keys[:, size:].view(torch.float32)
+
+
+def store(cache: Tensor, slots: Tensor, rows: Tensor, wanted: Tensor | None = None) -> None:
+    """Writes rows [B, D] to slots [B] of a cache of latent rows, in its format; where `wanted` [B] is not, nothing.
+
+    Slots are distinct, those that are not wanted, too: what is there is written back, for no shape may follow data.
+    """
+    if cache.dtype != torch.uint8:
+        _put(cache, (slots,), rows.to(cache.dtype), wanted)
+        return
+    packed = formats.quantise(rows, page=1)
+    parts = row_parts(cache)
+    at = (slots // parts[0].shape[1], slots % parts[0].shape[1])
+    _put(parts[0], at, packed[:, : formats.ROW_BYTES], wanted)
+    _put(parts[1], at, packed[:, formats.ROW_BYTES : formats.TOKEN_BYTES], wanted)
+
+
+def store_keys(keys: Tensor, slots: Tensor, rows: Tensor, wanted: Tensor) -> None:
+    """As `store`, for the indexer's keys [pages, 64, D] or fp8 pages; slot = page * 64 + place."""
+    at = (slots // key_formats.PAGE, slots % key_formats.PAGE)
+    if keys.dtype != torch.uint8:
+        _put(keys, at, rows.to(keys.dtype), wanted)
+        return
+    scale = (rows.float().abs().amax(-1, keepdim=True) / key_formats.LARGEST).clamp_min(1e-12)
+    values, scales = key_parts(keys)
+    _put(values, at, (rows.float() / scale).to(torch.float8_e4m3fn).view(torch.uint8), wanted)
+    _put(scales, at, scale[:, 0], wanted)
+
+
+def _put(target: Tensor, at: tuple[Tensor, ...], rows: Tensor, wanted: Tensor | None) -> None:
+    if wanted is not None:
+        rows = torch.where(wanted.view(-1, *([1] * (rows.dim() - 1))), rows, target[at])
+    target.index_put_(at, rows)

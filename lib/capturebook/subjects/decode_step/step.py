@@ -1,0 +1,131 @@
+"""Layers of DeepSeek-V4-Flash as one decode step: a subject whose every part can be exchanged by an option."""
+
+from functools import partial
+
+import torch
+
+from ...kernels.indexer import pinned as indexer_pinned
+from ...kernels.sparse_mla.op import tuner_of
+from ...kernels.sparse_mla.pinned import pin, pinned_config
+from ..step import Step
+from .lanes import Lanes
+from .model import Stack, stack
+from .ops import Ops, torch_ops, triton_ops
+from .reference import errors
+from .shapes import KINDS, SIZES, Shape
+from .state import make_requests, make_state
+from .weights import draw
+
+LANES = ("window", "compressor", "indexer", "shared")
+CALLS = 8
+"""Over so many calls positions advance by one token each; then they begin again, as requests that end and start do."""
+
+TOLERANCE = 2e-2
+"""Of a layer's streams and of what it chose: bf16 rounds some ten times from a layer's input to its output."""
+
+KERNEL_HEADS = 64
+"""Heads that a stock server's attention kernel is given, whatever the rank has."""
+
+
+def build(
+    layers: list[str] = KINDS,
+    size: str = "flash",
+    tp: int = 8,
+    kernel: str = "mma",
+    tuning: str = "live",
+    padded: bool = False,
+    indexer: str = "bounded",
+    glue: str = "eager",
+    routing: str = "score",
+    cache: str = "bf16",
+    keys: str = "bf16",
+    overlap: bool = False,
+    sync: str = "stream",
+    graph_break: str = "none",
+    batch: int = 8,
+    context: int = 8192,
+    max_context: int = 131072,
+) -> Step:
+    """One decode step of these layers on one rank of `tp`, without communication, on CUDA or on a CPU.
+
+    layers: of "swa", "csa", "hca", in order. size: "flash", or "small" for a CPU. kernel: of the attention, "mma" or
+    "simt"; padded: it is given 64 heads where the rank has fewer. indexer: "bounded" or "stock". glue: "eager" or
+    "compiled". routing: "score", or "hash" by token. cache, keys: "bf16" or "fp8". overlap: side streams for the
+    window's token, the compressors, the indexer and the shared expert. context: what a request has room for in the
+    caches; max_context: in its page table and lists. Weights are random and bf16.
+    Outputs are each layer's streams and what it chose; they are judged by `reference.errors`.
+    Raises ValueError naming the option.
+    """
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if size not in SIZES:
+        raise ValueError(f"size: {size!r}; allowed: {', '.join(SIZES)}")
+    if routing not in ("score", "hash"):
+        raise ValueError(f"routing: {routing!r}; allowed: score, hash")
+    if keys not in ("bf16", "fp8"):
+        raise ValueError(f"keys: {keys!r}; allowed: bf16, fp8")
+    if not 256 <= context <= max_context:
+        raise ValueError(f"context: {context}; allowed: 256 to max_context, {max_context}")
+    if overlap and device == "cpu":
+        raise ValueError("overlap: true; a CPU has no streams, allowed here: false")
+    unknown = [kind for kind in layers if kind not in KINDS]
+    if unknown or not layers:
+        raise ValueError(f"layers: {unknown[0] if unknown else layers!r}; allowed: some of {', '.join(KINDS)}")
+    if indexer not in indexer_pinned.TUNERS:
+        raise ValueError(f"indexer: {indexer!r}; allowed: {', '.join(indexer_pinned.TUNERS)}")
+    tuner, shape = tuner_of(kernel, cache), SIZES[size].rank(tp)
+    ops = triton_ops(kernel, indexer, glue)
+    lanes = Lanes(LANES if overlap else (), sync, graph_break)
+    made = _stack(shape, list(layers), routing, cache, keys, batch, context, max_context, device, lanes, padded)
+    kernels = {tuner.base_fn.__name__: tuner, **indexer_pinned.TUNERS[indexer]}
+    if tuning == "pinned" and device == "cuda":
+        major, minor = torch.cuda.get_device_capability()
+        heads = KERNEL_HEADS if padded else shape.heads
+        pin(tuner, pinned_config(kernel, major * 10 + minor, heads, batch, cache))
+        indexer_pinned.pin(indexer, major * 10 + minor)
+    return _step(made, ops, torch_ops(glue), shape, batch, context, device, kernels)
+
+
+def _stack(shape: Shape, kinds, routing, cache, keys, batch, context, max_context, device, lanes, padded) -> Stack:
+    requests = make_requests(batch, context, max_context, 0, device)
+    bf16 = torch.bfloat16
+    numbered = list(enumerate(kinds))
+    weights = [draw(shape, kind, routing, number, device, bf16) for number, kind in numbered]
+    states = [make_state(shape, kind, batch, context, n, device, bf16, cache, keys) for n, kind in numbered]
+    heads = KERNEL_HEADS if padded else 0
+    return stack(shape, kinds, weights, states, requests, context, lanes, heads)
+
+
+def _step(made: Stack, ops: Ops, twin: Ops, shape: Shape, batch: int, context: int, device: str, kernels) -> Step:
+    start, positions = starts(batch, context).to(device), made.requests.positions
+    positions.copy_(start)
+
+    def inputs(seed: int) -> tuple:
+        generator = torch.Generator().manual_seed(seed)
+        streams = torch.randn(batch, 4, shape.hidden, generator=generator).to(device, torch.bfloat16)
+        return streams, torch.randint(shape.vocabulary, (batch,), generator=generator).to(device)
+
+    def check(inputs: tuple, outputs: dict) -> bool:
+        return max(errors(made, *inputs, outputs).values()) <= TOLERANCE
+
+    common = {
+        "make_inputs": inputs,
+        "state": made.state,
+        "advance": lambda i: positions.copy_(start + i % CALLS),
+        "check": check,
+    }
+    return Step(
+        fn=partial(made, ops),
+        twin=Step(fn=partial(made, twin), **common),
+        kernels=kernels,
+        **common,
+    )
+
+
+def starts(batch: int, context: int) -> torch.Tensor:
+    """[B] int32: positions of the first call, 7/8 of the context and more, the first request's two tokens before the
+    end of a window of 128, which ends one of 4 too."""
+    generator = torch.Generator().manual_seed(0)
+    last = context - CALLS
+    positions = last - torch.randint(0, context // 8, (batch,), generator=generator)
+    positions[0] = (last - 126) // 128 * 128 + 126
+    return positions.int()

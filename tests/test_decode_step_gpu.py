@@ -1,0 +1,60 @@
+"""The decode step on a GPU: probed as a subject, and one graph replayed while its requests grow. About two minutes.
+
+python -m pytest -m gpu tests/test_decode_step_gpu.py
+"""
+
+import json
+
+import pytest
+import torch
+
+from capturebook import cli
+from capturebook.subjects.decode_step import build, reference
+from capturebook.subjects.decode_step.step import TOLERANCE
+
+pytestmark = pytest.mark.gpu
+STEP = "capturebook.subjects.decode_step:build"
+STOCK = {"kernel": "simt", "padded": True, "indexer": "stock"}
+FP8 = {"cache": "fp8", "keys": "fp8", "routing": "hash"}
+
+
+@pytest.mark.parametrize("options", [STOCK, {**FP8, "overlap": True}, {"overlap": True, "sync": "event"}])
+def test_one_graph_serves_requests_that_grow(options):
+    """130 steps of one capture: each window of both compressors ends, every layer is held to float64 when one does."""
+    step = build(**{"tuning": "pinned", "batch": 4, "context": 2048, "max_context": 8192, **options})
+    positions = step.state()["positions"]
+    inputs = step.make_inputs(0)
+    start = positions.clone()
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.no_grad():
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                step.fn(*inputs)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            outputs = step.fn(*inputs)
+        positions.copy_(start - 122)
+        for call in range(130):
+            for live, new in zip(inputs, step.make_inputs(call)):
+                live.copy_(new)
+            for output in outputs.values():
+                output.fill_(torch.nan if output.is_floating_point() else -1)
+            graph.replay()
+            torch.cuda.synchronize()
+            assert torch.equal(positions, start - 122 + call + 1)
+            if call % 32 == 0 or call >= 122:
+                positions.sub_(1)  # what the replay wrote is written again by the reference, in its own copy
+                found = reference.errors(step.fn.func, *inputs, outputs)
+                positions.add_(1)
+                assert max(found.values()) <= TOLERANCE, (call, found)
+    print(found)
+
+
+@pytest.mark.parametrize("options", [STOCK, {}, {**FP8, "overlap": True}])
+def test_it_survives_capture_as_a_subject(capsys, tmp_path, options):
+    options = {"tp": 8, "context": 2048, "max_context": 8192, **options}
+    words = [f"--option={name}={json.dumps(value)}" for name, value in options.items()]
+    status = cli.main(["probe", STEP, *words, "--arm-only", "--json", "--run-dir", str(tmp_path / "run")])
+    out, err = capsys.readouterr()
+    assert status == 0, err
+    assert json.loads(out)["status"] == "pass", out
