@@ -60,8 +60,8 @@ def test_every_package_that_is_imported_is_declared_or_needed_by_one_that_is(rep
                 if name not in sys.stdlib_module_names and name not in own | {"capturebook"}:
                     if not declared & {d.lower().replace("_", "-") for d in bring.get(name, [])}:
                         strangers.setdefault(name, path.name)
-    # tests/launch/tiny_model.py runs in an interpreter that has the extra `serving`, deepseek_v4.py and measure/peers.py
-    # import what the extras `reference` and `peers` bring when it is there; `dev` leaves them out.
+    # tests/launch/tiny_model.py runs in an interpreter that has the extra `serving`; tests/deepseek_v4.py and
+    # measure/peers.py import what the extras `reference` and `peers` bring when it is there; `dev` leaves them out.
     left_out = ("tiny_model.py", "deepseek_v4.py", "peers.py")
     assert {name: file for name, file in strangers.items() if file not in left_out} == {}
 
