@@ -10,7 +10,7 @@ import signal
 import sys
 
 from .. import paths
-from . import build, gallery, launching, look, probe, repro, run
+from . import build, gallery, launching, look, probe, repro, run, tune
 from .common import BAD_INPUT, INCOMPLETE, InputError, say
 
 OWNERS = ("none", "kernel", "stack", "environment", "not_run", "undetermined")
@@ -95,6 +95,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--parallel", type=int, default=0, metavar="N", help="probes at a time; 0 chooses by cores")
     p.add_argument("--run-dir", metavar="RUN", help="run folder to make")
     p.add_argument("--json", action="store_true", help="{case, expected, got, seconds} on stdout")
+
+    tune.add_command(add)
 
     launching.add_commands(add)
 

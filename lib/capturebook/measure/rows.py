@@ -34,7 +34,7 @@ def sweep_points(records: list[Record]) -> list[dict]:
         apart = ("variants", "left", "build")
         shared = {name: value for name, value in {**asked, **record.payload}.items() if name not in apart}
         timed, left = record.payload.get("variants", {}), record.payload.get("left", {})
-        for name, variant in asked.get("variants", {}).items():
+        for name, variant in asked.get("variants", timed).items():
             end = {"status": record.status, "reason": why(record), "us": record.samples.get(name, [])}
             if record.status == "pass" and name in left:
                 end |= {"status": "skipped", "reason": left[name]}

@@ -48,6 +48,12 @@ class Specialisation:
             knobs.cache.dir = folder
             return triton.compile(self._source(), target=self.target, options=vars(self.options))
 
+    def store(self) -> None:
+        """Compile into Triton's own cache, where a launch on the same target finds it. May be called from threads."""
+        import triton
+
+        triton.compile(self._source(), target=self.target, options=vars(self.options))
+
     def _source(self):
         # create_binder leaves the source class there: Gluon's functions have their own
         return self.kernel.ASTSource(self.kernel, self.signature, self.constants, self.attributes)

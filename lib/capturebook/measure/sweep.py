@@ -41,13 +41,13 @@ def plan_sweep(params: Any, rates: dict, tuning: str = "live") -> list[Probe]:
     ]
 
 
-def point_probe(options: dict, args: dict, params: Any) -> Probe:
+def point_probe(options: dict, args: dict, params: Any, job: str = "capturebook.measure.sweep:run") -> Probe:
     """The probe of one point: options (variants, shape, heads, cache, batch, context), `run`'s other arguments."""
     shape = "" if options["shape"] == "flash" else f"{options['shape']}, "
     return Probe(
         kind="sweep",
         subject=Subject(target=DECODE, options=options),
-        job="capturebook.measure.sweep:run",
+        job=job,
         args=args,
         seed=params.seed,
         exclusive=True,
@@ -57,11 +57,16 @@ def point_probe(options: dict, args: dict, params: Any) -> Probe:
 
 
 def run(ctx) -> dict:
-    """Job: check every variant against float64, then time all of them interleaved; samples {variant: [us a call]}.
+    """Job: `measure` of the point that the probe's options and arguments describe."""
+    return measure({**ctx.probe.subject.options, **ctx.args}, ctx)
+
+
+def measure(a: dict, ctx) -> dict:
+    """Check every variant against float64, then time all of them interleaved; samples {variant: [us a call]}.
 
     `wrong` if one of ours is: a record that did not pass carries no time, so the others have none here either. A peer
-    that cannot run here, or is wrong, is left out, and the payload's `left` says why. `skipped` if the inputs do not
-    fit into memory, `not_run` beside another process on the GPU.
+    or a candidate of a tuning that cannot run here, or is wrong, is left out, and the payload's `left` says why.
+    `skipped` if the inputs do not fit into memory, `not_run` beside another process on the GPU.
     """
     import torch
 
@@ -69,8 +74,7 @@ def run(ctx) -> dict:
     found = foreign_processes()
     if found:
         return refusal(found)
-    a = {**ctx.probe.subject.options, **ctx.args}
-    a["heads"] = shape_of(a).heads or a["heads"]
+    a = {**a, "heads": shape_of(a).heads or a["heads"]}
     free, _ = torch.cuda.mem_get_info()
     budget = int(a["memory_gib"] * 2**30 or 0.7 * free)
     size = fit(a, timing.l2_bytes(), min(budget, free))
@@ -84,7 +88,7 @@ def run(ctx) -> dict:
     for name in list(calls):
         found = variants.verify(name, calls[name][0], inputs[0])
         bad = "; ".join(f"{c['output']} is off by {c['error']}" for c in found if not c["ok"])
-        if bad and a["variants"][name]["kernel"] in peers.PEERS:
+        if bad and _may_fail(a["variants"][name]):
             payload["left"][name] = f"{bad} (not timed)"
             del calls[name]
         else:
@@ -105,9 +109,11 @@ def run(ctx) -> dict:
 def _calls(a: dict, inputs: list, left: dict) -> dict[str, list]:
     """{variant: a call for each input set}, all compiled and tuned; peers that cannot be here are named in `left`."""
     import torch
+    from triton.runtime.errors import OutOfResources
 
     major, minor = torch.cuda.get_device_capability()
     found = {}
+    variants.compile_given([v for v in a["variants"].values() if v["tuning"] == "given"], a["cache"], inputs[0])
     for name, variant in a["variants"].items():
         if variant["kernel"] in peers.PEERS:
             left[name] = peers.missing(variant["kernel"], a["cache"], a["heads"], major * 10 + minor)
@@ -115,16 +121,29 @@ def _calls(a: dict, inputs: list, left: dict) -> dict[str, list]:
                 continue
             del left[name]
         setup = variants.prepare(variant, a["heads"], a["batch"], a["cache"])
-        found[name] = [setup(one) for one in inputs]
-        found[name][0]()  # compiles, and tunes if it is live, so that the checked call is the timed one
+        calls = [setup(one) for one in inputs]
+        try:
+            calls[0]()  # compiles, and tunes if it is live, so that the checked call is the timed one
+        except OutOfResources as exc:
+            if not _may_fail(variant):
+                raise
+            left[name] = str(exc)
+        else:
+            found[name] = calls
     return found
+
+
+def _may_fail(variant: dict) -> bool:
+    """Whether the others are timed without it: peers, and candidates of a tuning."""
+    return variant["kernel"] in peers.PEERS or variant["tuning"] == "given"
 
 
 def told(variant: dict, a: dict, samples: list[float], payload: dict) -> dict:
     """What the payload holds of one variant that was timed."""
     config = variants.chosen(variant, a["cache"])
     padded = variants.padded_heads(variant, a["heads"], config)
-    return {**variant, "config": config, "padded_heads": padded, **speed(samples, payload)}
+    kwargs = {"config_kwargs": variant["config"]} if "config" in variant else {}
+    return {**variant, **kwargs, "config": config, "padded_heads": padded, **speed(samples, payload)}
 
 
 def shape_of(a: dict):

@@ -52,13 +52,8 @@ def run(
     q, window_indices, extra_indices, sink = tensors[0], tensors[2], tensors[5], tensors[7]
     batch, heads, _ = q.shape
     splits = split_count(kernel, batch, heads, window_indices.shape[1] + extra_indices.shape[1], entries)
-    out = torch.empty_like(q, dtype=out_dtype)
-    lse = q.new_empty((batch, heads), dtype=torch.float32)
-    if splits == 1:
-        target, target_lse = out, lse
-    else:
-        target = q.new_empty((batch, splits, heads, HEAD_DIM), dtype=torch.float32)
-        target_lse = q.new_empty((batch, splits, heads), dtype=torch.float32)
+    target, target_lse = targets(q, splits, out_dtype)
+    out, lse = (target, target_lse) if splits == 1 else targets(q, 1, out_dtype)
 
     main[main_grid(batch, heads, splits)](
         **main_arguments(tensors, target, target_lse, scale, splits == 1), **constants
@@ -68,6 +63,15 @@ def run(
             **combine_arguments(target, target_lse, sink, out, lse, splits),
         )
     return out, lse
+
+
+def targets(q: Tensor, splits: int, out_dtype: torch.dtype = torch.bfloat16) -> tuple[Tensor, Tensor]:
+    """Fresh (out, lse) of the main kernel: with one split the results of `decode`, else [B, splits, H, ...] fp32."""
+    batch, heads, d = q.shape
+    if splits == 1:
+        return torch.empty_like(q, dtype=out_dtype), q.new_empty((batch, heads), dtype=torch.float32)
+    out = q.new_empty((batch, splits, heads, d), dtype=torch.float32)
+    return out, q.new_empty((batch, splits, heads), dtype=torch.float32)
 
 
 def constants_of(kernel: str, cache: str, sm: int) -> dict[str, bool]:

@@ -1,0 +1,86 @@
+"""`capturebook tune`: candidates of the decode kernels timed on the GPU at hand, the best of them as pinned tunings."""
+
+import json
+from pathlib import Path
+
+from .. import paths
+from ..chain import plan
+from ..chain.folder import RunFolder, claim
+from ..params import validate
+from ..probes.lease import gpu_uuid
+from .common import COMPLETE, INCOMPLETE, InputError, emit, say, where
+
+KERNELS, CACHES = ("mma", "simt"), ("bf16", "fp8")
+
+PINNED = Path(__file__).parents[1] / "kernels" / "sparse_mla" / "pinned.json"
+
+
+def add_command(add) -> None:
+    p = add("tune", tune, "time candidates of the decode kernels on this GPU, and pin the best")
+    p.add_argument("--kernel", choices=KERNELS, default="mma", help="kernel to tune")
+    p.add_argument("--cache", choices=CACHES, default="fp8", help="cache format that it reads")
+    p.add_argument("--heads", type=int, default=64, metavar="N", help="query heads; below 64: an entry for up to N")
+    p.add_argument("--batches", default="1,8,32,64,256", metavar="N,N", help="an entry each, the last for all above")
+    p.add_argument("--samples", type=int, default=15, metavar="N", help="replays of each candidate")
+    p.add_argument("--write", action="store_true", help="into pinned.json; else the entries are only shown")
+    p.add_argument("--run-dir", metavar="RUN", help="run folder to make")
+    p.add_argument("--json", action="store_true", help="the entries on stdout")
+
+
+def tune(args) -> int:
+    """Entries for the batches asked for. Exit 3 when a batch was not timed; nothing is written then."""
+    from ..measure.tune import Bucket, plan_tune
+    from ..probes import ProbePool
+
+    batches = _batches(args.batches)
+    if gpu_uuid() is None:
+        raise InputError("needs a CUDA GPU")
+    given = {"preset": "tune", "cache": args.cache, "kernels": [args.kernel], "heads": args.heads, "batches": batches}
+    try:
+        params = validate(given | {"samples": args.samples, "deadline": 600.0})
+        hypothesis, question, _ = plan.ask(params)
+        run = RunFolder.create(
+            paths.given(args.run_dir) if args.run_dir else claim("tune"), params, hypothesis, question
+        )
+    except ValueError as exc:
+        raise InputError(exc) from None
+    say(f"run folder: {where(run)}")
+    try:
+        with ProbePool(run, on_event=say) as pool:
+            records = pool.run(plan_tune([Bucket(args.kernel, args.cache, args.heads, n) for n in batches], params))
+    finally:
+        run.finish()
+    return _pin(args, batches, records, run.info["provenance"])
+
+
+def _pin(args, batches: list[int], records: list, facts: dict) -> int:
+    """Tell the entries, and write them where that was asked for."""
+    from ..measure.limits import parse_target
+    from ..measure.tune import entry, merged
+
+    found = {}
+    for batch, record in zip(batches, records):
+        try:
+            found[batch] = entry(record, facts)
+        except ValueError as exc:
+            say(f"batch {batch}: {exc}")
+    if len(found) < len(batches):
+        return INCOMPLETE
+    for batch, one in found.items():
+        say(f"batch {batch}: {one['source']}", *(f"  {us:8.2f} us  {name}" for name, us in one["timed"].items()))
+    if args.json:
+        emit(list(found.values()))
+    if args.write:
+        name = args.kernel if args.cache == "bf16" else f"{args.kernel}_{args.cache}"
+        sm = parse_target(facts["gpu"]["sm"])
+        table = merged(json.loads(PINNED.read_text()), name, sm, args.heads, found)
+        PINNED.write_text(json.dumps(table, indent=1) + "\n")
+        say(f"written: {paths.from_here(PINNED)}")
+    return COMPLETE
+
+
+def _batches(text: str) -> list[int]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) for word in words) or len(set(words)) < len(words):
+        raise InputError(f"--batches: given {text!r}; allowed: numbers above 0, each once, such as 1,8,64")
+    return sorted(map(int, words))

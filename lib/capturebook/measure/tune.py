@@ -1,0 +1,152 @@
+"""Pinned tunings: candidates timed side by side as points of the sweep, and the winners as entries of pinned.json.
+
+A bucket is a kernel, a cache format, heads and a batch; its entry serves every batch up to that of the bucket and above
+that of the one before. Candidates are the kernel's configurations that fit the GPU's shared memory, each with a few
+numbers of list entries a split. Every one is checked against float64 before it is timed.
+"""
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from ..probes import Probe
+from ..records import Record
+from . import sweep
+from .limits import TABLE
+from .rows import why
+
+CONTEXT = 8192
+"""Context of the timed points: lists of 128 and 512 entries, nearly full."""
+
+WIDTH = 640
+
+NEAR = 0.01
+"""A candidate within this share of the fastest is as fast: of those the one with the fewest splits is taken."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """What one entry of pinned.json is for."""
+
+    kernel: str
+    cache: str
+    heads: int
+    batch: int
+
+    def variants(self, sm: int) -> dict[str, dict]:
+        """{name: variant} of the sweep: every candidate, named as the tables show it."""
+        from .variants import given_text
+
+        found = {}
+        for config, entries in candidates(self, sm):
+            kwargs = {"kwargs": config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+            variant = {"kernel": self.kernel, "tuning": "given", "config": kwargs, "entries": entries}
+            found[given_text(variant)] = variant
+        return found
+
+
+def candidates(bucket: Bucket, sm: int) -> list[tuple]:
+    """(triton.Config, entries a split) worth timing on an architecture. No GPU is needed to say so.
+
+    Entries: those of `split_count`'s rule, half as many, twice as many, and one tile; each once, and no split smaller
+    than a tile.
+    """
+    from ..kernels.sparse_mla import mma, mma_fp8
+    from ..kernels.sparse_mla.launch import split_count
+    from ..kernels.sparse_mla.op import tuner_of
+
+    bound = {("mma", "bf16"): mma.shared_bytes, ("mma", "fp8"): mma_fp8.shared_bytes}.get((bucket.kernel, bucket.cache))
+    rule = -(-WIDTH // split_count(bucket.kernel, bucket.batch, bucket.heads, WIDTH))
+    found = []
+    for config in tuner_of(bucket.kernel, bucket.cache).configs:
+        tile = config.kwargs["BLOCK_N"]
+        if bound and bound(config, sm) > TABLE[sm].shared_per_cta:
+            continue
+        if config.kwargs.get("BLOCK_H", 0) >= max(2 * bucket.heads, 17):
+            continue  # a tile of heads that is mostly empty: see mma.fitting
+        wanted = (rule, rule // 2, 2 * rule, tile)
+        sizes = {max(1, -(-min(entries, WIDTH) // tile)) * tile for entries in wanted}
+        found += [(config, entries) for entries in sorted(sizes)]
+    return found
+
+
+def plan_tune(buckets: list[Bucket], params: Any) -> list[Probe]:
+    """One point of the sweep for each bucket; its candidates are made where the GPU is (`run`)."""
+    args = {"samples": params.samples, "memory_gib": params.memory_gib, "rates": {}}
+    return [
+        sweep.point_probe(
+            {"kernel": b.kernel, "cache": b.cache, "heads": b.heads, "batch": b.batch, "context": CONTEXT}
+            | {"shape": "flash"},
+            args,
+            params,
+            job="capturebook.measure.tune:run",
+        )
+        for b in buckets
+    ]
+
+
+def run(ctx) -> dict:
+    """Job: `sweep.measure` of a bucket's candidates. Those that are wrong or do not fit are left out and told."""
+    import torch
+
+    a = {**ctx.probe.subject.options, **ctx.args}
+    major, minor = torch.cuda.get_device_capability()
+    bucket = Bucket(a["kernel"], a["cache"], a["heads"], a["batch"])
+    a["variants"] = bucket.variants(major * 10 + minor)
+    return sweep.measure(a, ctx)
+
+
+def winner(samples: dict[str, list[float]], variants: dict[str, dict]) -> str:
+    """The name of the candidate to pin: the fastest by its median, fewest splits among those within NEAR of it.
+
+    samples {name: us}; variants {name: what it was}.
+    """
+    times = {name: median(us) for name, us in samples.items()}
+    best = min(times.values())
+    near = [name for name in times if times[name] <= best * (1 + NEAR)]
+    return min(near, key=lambda name: (-variants[name]["entries"], times[name]))
+
+
+def entry(record: Record, facts: dict) -> dict:
+    """The pinned entry that a bucket's record speaks for: configuration, entries a split, source and all times.
+
+    facts: the run's provenance. Raises ValueError, one line, for a record that has no times.
+    """
+    if record.status != "pass":
+        raise ValueError(f"{record.status.replace('_', ' ')}: {why(record)}")
+    point = record.payload
+    variants = point["variants"]
+    name = winner(record.samples, variants)
+    times = {other: round(median(us), 2) for other, us in record.samples.items()}
+    source = (
+        f"timed on an {facts['gpu']['name']} on {record.started[:10]} (torch {facts['torch']}, "
+        f"triton {facts['triton']}): {times[name]:.2f} us at batch {point['batch']}, {point['heads']} heads, "
+        f"{WIDTH} entries cold in L2, the best of {len(times)} candidates"
+    )
+    return {
+        "config": variants[name]["config_kwargs"],
+        "entries": variants[name]["entries"],
+        "source": source,
+        "timed": dict(sorted(times.items(), key=lambda item: item[1])),
+    }
+
+
+def merged(table: dict, name: str, sm: int, heads: int, found: dict[int, dict]) -> dict:
+    """The table with a kernel's entries for `heads` on one architecture replaced by `found` {batch: entry}.
+
+    name: as pinned.entry_name gives it. New entries serve batches up to their own, the last one every batch; and
+    `heads` or fewer, where that is less than 64, else any number that no narrower entry serves.
+    """
+    limit = heads if heads < 64 else None
+    old = table.get(name, {}).get(str(sm), [])
+    new = [
+        {
+            **({"max_heads": limit} if limit else {}),
+            **({"max_batch": batch} if batch < max(found) else {}),
+            **found[batch],
+        }
+        for batch in found
+    ]
+    both = [e for e in old if e.get("max_heads") != limit] + new
+    both.sort(key=lambda e: (e.get("max_heads", 1024), e.get("max_batch", 2**20)))
+    return {**table, name: {**table.get(name, {}), str(sm): both}}

@@ -1,0 +1,166 @@
+"""Pinned tunings as `capturebook tune` makes them: candidates, the choice among planted times, the table written."""
+
+import json
+
+import pytest
+
+from capturebook import cli
+from capturebook.cli import tune as command
+from capturebook.kernels.sparse_mla import pinned
+from capturebook.kernels.sparse_mla.launch import split_count
+from capturebook.kernels.sparse_mla.op import tuner_of
+from capturebook.measure import tune
+from capturebook.params import Params
+from capturebook.records import Record
+
+FACTS = {"gpu": {"name": "NVIDIA H200", "sm": "sm_90"}, "torch": "2.11.0", "triton": "3.6.0"}
+
+
+def record(bucket, sm, us_of, status="pass", **more):
+    """What the GPU would have recorded, with times from `us_of(variant)`."""
+    (probe,) = tune.plan_tune([bucket], Params(samples=5))
+    variants = bucket.variants(sm)
+    samples = {name: [us_of(v) + noise for noise in (0.3, 0.0, 0.1)] for name, v in variants.items()}
+    payload = {"batch": bucket.batch, "heads": bucket.heads, "context": tune.CONTEXT}
+    payload["variants"] = {name: {**v, "config_kwargs": v["config"], "config": name} for name, v in variants.items()}
+    if status != "pass":
+        samples, payload = {}, {}
+    times = dict(started="2026-11-30T10:00:00Z", ended="2026-11-30T10:01:00Z")
+    common = dict(run="r", probe=probe.id, nonce="n", kind="sweep", subject=probe.subject)
+    return Record(status=status, samples=samples, payload=payload, **common, **times, **more)
+
+
+@pytest.mark.parametrize("cache", ["bf16", "fp8"])
+@pytest.mark.parametrize("sm, limit", [(80, 166_912), (90, 232_448), (120, 101_376)])
+def test_candidates_fit_and_no_split_is_less_than_a_tile(cache, sm, limit):
+    from capturebook.kernels.sparse_mla import mma, mma_fp8
+
+    shared = (mma if cache == "bf16" else mma_fp8).shared_bytes
+    found = tune.candidates(tune.Bucket("mma", cache, 64, 8), sm)
+    assert len(found) == len({(str(config), entries) for config, entries in found}) >= 4
+    for config, entries in found:
+        assert config in tuner_of("mma", cache).configs and shared(config, sm) <= limit
+        assert entries % config.kwargs["BLOCK_N"] == 0 and entries >= config.kwargs["BLOCK_N"]
+        assert 1 <= split_count("mma", 8, 64, 640, entries) == -(-640 // entries)
+    assert {config.kwargs["BLOCK_H"] for config, _ in tune.candidates(tune.Bucket("mma", cache, 8, 8), sm)} == {16}
+
+
+def test_the_fastest_wins_and_of_equals_the_one_with_fewest_splits():
+    variants = {"a": {"entries": 32}, "b": {"entries": 64}, "c": {"entries": 128}}
+    assert tune.winner({"a": [9.0, 8.0, 10.0], "b": [9.5] * 3, "c": [12.0] * 3}, variants) == "a"
+    assert tune.winner({"a": [9.0] * 3, "b": [9.05] * 3, "c": [12.0] * 3}, variants) == "b"
+
+
+def test_an_entry_says_what_was_timed_where_and_when():
+    bucket = tune.Bucket("mma", "fp8", 64, 8)
+    fast = {"BLOCK_H": 16, "BLOCK_N": 32}
+    made = tune.entry(
+        record(bucket, 90, lambda v: 10.0 if v["config"]["kwargs"] == fast and v["entries"] == 32 else 20.0), FACTS
+    )
+    assert made["config"]["kwargs"] == fast and made["entries"] == 32
+    assert made["source"].startswith("timed on an NVIDIA H200 on 2026-11-30 (torch 2.11.0, triton 3.6.0): 10.10 us")
+    assert len(made["timed"]) == len(bucket.variants(90)) and list(made["timed"].values()) == sorted(
+        made["timed"].values()
+    )
+    with pytest.raises(ValueError, match="^not run: the GPU is shared$"):
+        tune.entry(record(bucket, 90, lambda v: 1.0, "not_run", reason="the GPU is shared"), FACTS)
+
+
+def test_entries_replace_those_of_the_same_heads_and_no_others():
+    table = {
+        "mma": {"90": [{"max_heads": 16, "source": "n"}, {"max_batch": 16, "source": "a"}, {"source": "b"}], "80": [1]}
+    }
+    wide = tune.merged(table, "mma", 90, 64, {8: {"source": "8"}, 64: {"source": "64"}})
+    assert wide["mma"]["90"] == [{"max_heads": 16, "source": "n"}, {"max_batch": 8, "source": "8"}, {"source": "64"}]
+    assert wide["mma"]["80"] == [1]
+    narrow = tune.merged(table, "mma", 90, 16, {4: {"source": "4"}, 32: {"source": "32"}})["mma"]["90"]
+    assert narrow[:2] == [{"max_heads": 16, "max_batch": 4, "source": "4"}, {"max_heads": 16, "source": "32"}]
+    assert narrow[2:] == table["mma"]["90"][1:]
+    assert tune.merged({}, "mma_fp8", 90, 64, {1: {"source": "1"}}) == {"mma_fp8": {"90": [{"source": "1"}]}}
+
+
+def test_a_pinned_number_of_entries_reaches_the_launch_and_the_cache_key(monkeypatch):
+    import triton
+
+    monkeypatch.setattr(pinned, "_tuning", {})
+    monkeypatch.setattr(pinned, "_entries", {})
+    kernel = tuner_of("mma", "fp8")
+    own = triton.autotune(configs=list(kernel.configs), key=["HEADS"])(kernel.fn)
+    entry = {"config": {"kwargs": {"BLOCK_H": 16, "BLOCK_N": 32}, "num_warps": 4, "num_stages": 2}, "entries": 96}
+    pinned.pin_entry(own, entry)
+    assert pinned.pinned_entries("mma", "fp8") == 96 and pinned.pinned_entries("mma") == 0
+    assert "entries: 96" in pinned.tuning_of("mma", "fp8")
+    pinned.pin(own, own.configs[0])
+    assert pinned.pinned_entries("mma", "fp8") == 0 and "entries" not in pinned.tuning_of("mma", "fp8")
+
+
+class Pool:
+    """Stands for the GPU's probes: planted times by batch."""
+
+    us = {1: 9.0, 8: 12.0}
+
+    def __init__(self, run, on_event):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        pass
+
+    def run(self, probes):
+        batches = [p.subject.options["batch"] for p in probes]
+        return [record(tune.Bucket("mma", "fp8", 64, n), 90, lambda v, n=n: self.us[n] + v["entries"]) for n in batches]
+
+
+def test_the_command_writes_the_table(monkeypatch, tmp_path, capsys):
+    target = tmp_path / "pinned.json"
+    target.write_text(command.PINNED.read_text())
+    monkeypatch.setattr(command, "PINNED", target)
+    monkeypatch.setattr(command, "gpu_uuid", lambda: "GPU-1")
+    monkeypatch.setattr("capturebook.probes.ProbePool", Pool)
+    monkeypatch.setattr("capturebook.chain.folder.RunFolder.create", lambda *args: Folder(tmp_path))
+    assert cli.main(["tune", "--batches", "8,1", "--write", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    table = json.loads(target.read_text())
+    before = json.loads((command.Path(pinned.__file__).parent / "pinned.json").read_text())
+    mine = [e for e in table["mma_fp8"]["90"] if "max_heads" not in e]
+    assert [(e.get("max_batch"), e["source"]) for e in mine] == [(1, shown[0]["source"]), (None, shown[1]["source"])]
+    assert "batch 8" in mine[1]["source"] and mine[0]["config"]["kwargs"]["BLOCK_N"] == mine[0]["entries"]
+    del table["mma_fp8"]["90"], before["mma_fp8"]["90"]
+    assert table == before
+
+
+class Folder:
+    info = {"provenance": FACTS}
+
+    def __init__(self, path):
+        self.path = path
+
+    def finish(self):
+        pass
+
+
+def test_bad_batches_are_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(command, "gpu_uuid", lambda: "GPU-1")
+    assert cli.main(["tune", "--batches", "8,0"]) == 2
+    assert "--batches: given '8,0'; allowed: numbers above 0, each once" in capsys.readouterr().err
+    monkeypatch.setattr(command, "gpu_uuid", lambda: None)
+    assert cli.main(["tune"]) == 2 and "needs a CUDA GPU" in capsys.readouterr().err
+
+
+def test_given_configurations_are_compiled_once_each_into_tritons_cache(monkeypatch, tmp_path):
+    """The launches' own specialisation: what a first call on sm_90 looks for. No GPU is needed to compile."""
+    import torch
+    import triton
+
+    from capturebook.kernels.sparse_mla.inputs import make_inputs
+    from capturebook.measure import variants
+
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    config = {"kwargs": {"BLOCK_N": 8}, "num_warps": 4, "num_stages": 1}
+    given = [{"kernel": "simt", "tuning": "given", "config": config, "entries": entries} for entries in (32, 64, 640)]
+    variants.compile_given(given, "bf16", make_inputs(0, 2, 8, 64, window=16, topk=640 - 16))
+    # splits of 32 and of 64 entries differ in their number alone; a single one writes the result, another kernel
+    assert len(list(tmp_path.rglob("simt_kernel.cubin"))) == 2
