@@ -6,7 +6,7 @@ from capturebook.measure import tune
 from capturebook.params import Params
 from test_measure_gpu import pool  # noqa: F401, the fixture
 
-pytestmark = [pytest.mark.gpu]
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 def test_candidates_are_checked_and_timed_and_make_an_entry(pool):  # noqa: F811
