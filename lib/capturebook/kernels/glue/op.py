@@ -4,9 +4,15 @@ import torch
 from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
-from .launch import BLOCK_D, post, pre
+from .check import BF16, FP32, check
+from .collapse_norm import collapse_norm_kernel
+from .expand_project import expand_project_kernel
+from .launch import BLOCK_D, post, post_pre_norm, pre, pre_norm
+from .launch_rows import fp8_rows, options
 from .mhc import collapse_kernel, expand_kernel, project_kernel
+from .op_rows import transposed
 from .reference import COPIES, MIXES, mhc_post_reference, mhc_pre_reference
+from .reference_rows import quantise_reference, rms_norm_reference
 
 
 def mhc_pre(streams: Tensor, projection: Tensor, scale: Tensor, base: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -17,9 +23,7 @@ def mhc_pre(streams: Tensor, projection: Tensor, scale: Tensor, base: Tensor) ->
     Two launches; on a CPU torch ops in fp32. No host synchronisation. Raises ValueError, one line, naming the argument.
     """
     batch, d = _streams(streams)
-    fp32 = torch.float32
-    _check(streams, ("projection", projection, fp32, (MIXES, COPIES * d)), ("scale", scale, fp32, (3,)))
-    _check(streams, ("base", base, fp32, (MIXES,)))
+    check("streams", streams, ("streams", streams, BF16, (batch, COPIES, d)), *_before(projection, scale, base, d))
     return torch.ops.capturebook.mhc_pre(streams, projection, scale, base)
 
 
@@ -30,10 +34,46 @@ def mhc_post(streams: Tensor, out: Tensor, after: Tensor, comb: Tensor) -> Tenso
     Raises ValueError, one line, naming the argument.
     """
     batch, d = _streams(streams)
-    fp32 = torch.float32
-    _check(streams, ("out", out, torch.bfloat16, (batch, d)), ("after", after, fp32, (batch, COPIES)))
-    _check(streams, ("comb", comb, fp32, (batch, COPIES, COPIES)))
+    check("streams", streams, ("streams", streams, BF16, (batch, COPIES, d)), *_behind(out, after, comb, batch, d))
     return torch.ops.capturebook.mhc_post(streams, out, after, comb)
+
+
+def mhc_pre_norm(
+    streams: Tensor, projection: Tensor, scale: Tensor, base: Tensor, norm: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """`mhc_pre` and the RMSNorm of what it collapses: (normed [B, D] bf16, values, scales, after, comb).
+
+    norm [D] fp32; values e4m3 [B, D] and scales [B, D / 128] are the normed stream in fp8, as in op_rows.py; all else
+    as in `mhc_pre`. Two launches. Raises ValueError, one line, naming the argument.
+    """
+    batch, d = _streams(streams)
+    weights = (*_before(projection, scale, base, d), ("norm", norm, FP32, (d,)))
+    check("streams", streams, ("streams", streams, BF16, (batch, COPIES, d)), *weights)
+    found = torch.ops.capturebook.mhc_pre_norm(streams, projection, scale, base, norm)
+    return found[0], found[1], found[2].T, found[3], found[4]
+
+
+def mhc_post_pre_norm(
+    streams: Tensor,
+    out: Tensor,
+    after: Tensor,
+    comb: Tensor,
+    projection: Tensor,
+    scale: Tensor,
+    base: Tensor,
+    norm: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """`mhc_post` after one sublayer and `mhc_pre_norm` before the next: (new, normed, values, scales, after, comb).
+
+    streams, out, after, comb as in `mhc_post`; projection, scale, base, norm of the next sublayer. Two launches.
+    Raises ValueError, one line, naming the argument.
+    """
+    batch, d = _streams(streams)
+    weights = (*_before(projection, scale, base, d), ("norm", norm, FP32, (d,)))
+    behind = _behind(out, after, comb, batch, d)
+    check("streams", streams, ("streams", streams, BF16, (batch, COPIES, d)), *behind, *weights)
+    found = torch.ops.capturebook.mhc_post_pre_norm(streams, out, after, comb, projection, scale, base, norm)
+    return found[0], found[1], found[2], found[3].T, found[4], found[5]
 
 
 def _streams(streams: Tensor) -> tuple[int, int]:
@@ -41,20 +81,19 @@ def _streams(streams: Tensor) -> tuple[int, int]:
     if streams.dim() != 3 or streams.shape[1] != COPIES or streams.shape[2] % BLOCK_D:
         allowed = f"[batch, {COPIES}, a multiple of {BLOCK_D}]"
         raise ValueError(f"streams: shape {tuple(streams.shape)}; allowed: {allowed}")
-    _check(streams, ("streams", streams, torch.bfloat16, tuple(streams.shape)))
     return streams.shape[0], streams.shape[2]
 
 
-def _check(streams: Tensor, *wanted: tuple) -> None:
-    for name, tensor, dtype, shape in wanted:
-        if tensor.dtype != dtype:
-            raise ValueError(f"{name}: dtype {tensor.dtype}; allowed: {dtype}")
-        if tuple(tensor.shape) != shape:
-            raise ValueError(f"{name}: shape {tuple(tensor.shape)}; allowed: {list(shape)}")
-        if tensor.device != streams.device:
-            raise ValueError(f"{name}: on {tensor.device}; allowed: the streams' device, {streams.device}")
-        if not tensor.is_contiguous():
-            raise ValueError(f"{name}: strides {tensor.stride()}; allowed: contiguous")
+def _before(projection: Tensor, scale: Tensor, base: Tensor, d: int) -> tuple[tuple, ...]:
+    """What `check` wants of mHC's weights of one sublayer."""
+    shape = (MIXES, COPIES * d)
+    return ("projection", projection, FP32, shape), ("scale", scale, FP32, (3,)), ("base", base, FP32, (MIXES,))
+
+
+def _behind(out: Tensor, after: Tensor, comb: Tensor, batch: int, d: int) -> tuple[tuple, ...]:
+    """What `check` wants of a sublayer's output and of the weights that follow it."""
+    comb_shape = (batch, COPIES, COPIES)
+    return ("out", out, BF16, (batch, d)), ("after", after, FP32, (batch, COPIES)), ("comb", comb, FP32, comb_shape)
 
 
 @triton_op("capturebook::mhc_pre", mutates_args=())
@@ -85,3 +124,55 @@ def _mhc_post(streams: Tensor, out: Tensor, after: Tensor, comb: Tensor) -> Tens
 @_mhc_post.register_fake
 def _(streams, out, after, comb):
     return torch.empty_like(streams)
+
+
+@triton_op("capturebook::mhc_pre_norm", mutates_args=())
+def _mhc_pre_norm(
+    streams: Tensor, projection: Tensor, scale: Tensor, base: Tensor, norm: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    tensors = (streams, projection, scale, base)
+    if streams.device.type == "cpu":
+        return _normed_on_cpu(tensors, norm)
+    project, collapse = wrap_triton(project_kernel), wrap_triton(collapse_norm_kernel)
+    return pre_norm((project, collapse), tensors, norm, **options(collapse, streams))
+
+
+@_mhc_pre_norm.register_fake
+def _(streams, projection, scale, base, norm):
+    return _normed_fake(streams)
+
+
+@triton_op("capturebook::mhc_post_pre_norm", mutates_args=())
+def _mhc_post_pre_norm(
+    streams: Tensor,
+    out: Tensor,
+    after: Tensor,
+    comb: Tensor,
+    projection: Tensor,
+    scale: Tensor,
+    base: Tensor,
+    norm: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    before, behind = (streams, out, after, comb), (projection, scale, base)
+    if streams.device.type == "cpu":
+        new = mhc_post_reference(*before, dtype=FP32).to(streams.dtype)
+        return new, *_normed_on_cpu((new, *behind), norm)
+    expand, collapse = wrap_triton(expand_project_kernel), wrap_triton(collapse_norm_kernel)
+    return post_pre_norm((expand, collapse), before, behind, norm, **options(collapse, streams))
+
+
+@_mhc_post_pre_norm.register_fake
+def _(streams, out, after, comb, projection, scale, base, norm):
+    return torch.empty_like(streams), *_normed_fake(streams)
+
+
+def _normed_on_cpu(tensors: tuple[Tensor, ...], norm: Tensor) -> tuple[Tensor, ...]:
+    collapsed, after, comb = mhc_pre_reference(*tensors, dtype=FP32)
+    normed = rms_norm_reference(collapsed, norm, FP32)
+    return normed.to(tensors[0].dtype), *transposed(quantise_reference(normed)), after, comb
+
+
+def _normed_fake(streams: Tensor) -> tuple[Tensor, ...]:
+    batch, _, d = streams.shape
+    after, comb = (streams.new_empty((batch, *shape), dtype=FP32) for shape in ((COPIES,), (COPIES, COPIES)))
+    return streams.new_empty((batch, d)), *fp8_rows(streams, batch, d), after, comb

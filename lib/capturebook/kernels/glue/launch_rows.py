@@ -1,0 +1,139 @@
+"""How the glue of rows and heads becomes launches: buffers, arguments, grids; mHC's is in launch.py."""
+
+import torch
+from torch import Tensor
+from triton.runtime.jit import JITFunction
+
+from ..sparse_mla.formats import format_of, page_tokens
+from ..sparse_mla.launch import power_of_two
+
+HEADS, GROUPS = 8, 8
+"""Heads, and groups of 128 values, that one program takes at most."""
+
+
+def options(kernel, tensor: Tensor) -> dict:
+    """What a launch is told beside its arguments: E4M3 and PDL by the device, and PDL's launch attribute.
+
+    A kernel that torch is tracing starts when the one in front of it has ended: Inductor has no way to say otherwise.
+    """
+    sm = torch.cuda.get_device_capability(tensor.device)
+    early = isinstance(kernel, JITFunction) and sm >= (9, 0)
+    return {"E4M3": sm >= (8, 9), "PDL": early} | ({"launch_pdl": True} if early else {})
+
+
+def fp8_rows(like: Tensor, rows: int, d: int) -> tuple[Tensor, Tensor]:
+    """Unwritten (values [rows, d] e4m3, scales [d / 128, rows] fp32): transposed, the scales are column-major."""
+    values = like.new_empty((rows, d), dtype=torch.float8_e4m3fn)
+    return values, like.new_empty((d // 128, rows), dtype=torch.float32)
+
+
+def quantise(kernel, x: Tensor, **constants) -> tuple[Tensor, Tensor]:
+    """(values, scales [D / 128, rows]) of rows."""
+    rows, d = x.shape
+    values, scales = fp8_rows(x, rows, d)
+    arguments = quantise_arguments(x, values, scales)
+    kernel[(rows, -(-d // 128 // arguments["GROUPS"]))](**arguments, **constants)
+    return values, scales
+
+
+def quantise_arguments(x: Tensor, values: Tensor, scales: Tensor) -> dict:
+    """Arguments of `quantise_kernel` by name, without those of `options`."""
+    rows, d = values.shape
+    groups = min(GROUPS, power_of_two(d // 128))
+    return dict(x=x, values=values.view(torch.uint8), scales=scales, rows=rows, D=d, GROUPS=groups)
+
+
+def swiglu(kernel, x: Tensor, limit: float, **constants) -> tuple[Tensor, Tensor]:
+    """(values, scales [F / 128, rows]) of SwiGLU of rows [N, 2 F]."""
+    rows, d = x.shape[0], x.shape[1] // 2
+    values, scales = fp8_rows(x, rows, d)
+    arguments = swiglu_arguments(x, limit, values, scales)
+    kernel[(rows, -(-d // 128 // arguments["GROUPS"]))](**arguments, **constants)
+    return values, scales
+
+
+def swiglu_arguments(x: Tensor, limit: float, values: Tensor, scales: Tensor) -> dict:
+    """Arguments of `swiglu_kernel` by name, without those of `options`."""
+    return quantise_arguments(x, values, scales) | {"limit": limit}
+
+
+def q_heads(kernel, q: Tensor, table: Tensor, positions: Tensor, padded: int, **constants) -> Tensor:
+    """Rotated heads [B, padded, 512]."""
+    rotated = q.new_empty((len(q), padded, q.shape[2]))
+    arguments = q_heads_arguments(q, table, positions, rotated)
+    kernel[(len(q), -(-padded // arguments["HEADS"]))](**arguments, **constants)
+    return rotated
+
+
+def q_heads_arguments(q: Tensor, table: Tensor, positions: Tensor, rotated: Tensor) -> dict:
+    """Arguments of `q_heads_kernel` by name, without those of `options`."""
+    padded = rotated.shape[1]
+    return dict(
+        q=q,
+        table=table,
+        positions=positions,
+        rotated=rotated,
+        heads=q.shape[1],
+        padded=padded,
+        HEADS=min(HEADS, power_of_two(padded)),
+    )
+
+
+def out_heads(kernel, out: Tensor, table: Tensor, positions: Tensor, heads: int, **constants) -> tuple[Tensor, Tensor]:
+    """(values [B, heads * 512], scales [heads * 4, B]) of the first `heads` heads."""
+    values, scales = fp8_rows(out, len(out), heads * out.shape[2])
+    arguments = out_heads_arguments(out, table, positions, heads, values, scales)
+    kernel[(len(out), -(-heads // arguments["HEADS"]))](**arguments, **constants)
+    return values, scales
+
+
+def out_heads_arguments(
+    out: Tensor, table: Tensor, positions: Tensor, heads: int, values: Tensor, scales: Tensor
+) -> dict:
+    """Arguments of `out_heads_kernel` by name, without those of `options`."""
+    return dict(
+        out=out,
+        table=table,
+        positions=positions,
+        values=values.view(torch.uint8),
+        scales=scales,
+        batch=len(out),
+        heads=heads,
+        padded=out.shape[1],
+        HEADS=min(HEADS, power_of_two(heads)),
+    )
+
+
+def qkv(kernel, tensors: tuple[Tensor, ...], **constants) -> tuple[Tensor, Tensor, Tensor]:
+    """(normed [B, Q] bf16, values, scales [Q / 128, B]); tensors as `qkv_arguments` names them, the cache written."""
+    latent, q_norm = tensors[:2]
+    normed = latent.new_empty((len(latent), len(q_norm)))
+    values, scales = fp8_rows(latent, *normed.shape)
+    kernel[(len(latent), 2)](**qkv_arguments(tensors, normed, values, scales), **constants)
+    return normed, values, scales
+
+
+def qkv_arguments(tensors: tuple[Tensor, ...], normed: Tensor, values: Tensor, scales: Tensor) -> dict:
+    """Arguments of `qkv_kernel` by name, without those of `options`."""
+    names = ("latent", "q_norm", "kv_norm", "table", "positions", "cache", "slots")
+    given = dict(zip(names, tensors, strict=True))
+    written = dict(normed=normed, values=values.view(torch.uint8), scales=scales)
+    return given | written | {"batch": len(normed), "Q": normed.shape[1]} | cache_arguments(given["cache"])
+
+
+def entry(kernel, tensors: tuple[Tensor, ...], **constants) -> None:
+    """Writes entries; tensors as `entry_arguments` names them."""
+    kernel[(len(tensors[0]),)](**entry_arguments(tensors), **constants)
+
+
+def entry_arguments(tensors: tuple[Tensor, ...]) -> dict:
+    """Arguments of `entry_kernel` by name, without those of `options`."""
+    given = dict(zip(("entry", "gain", "table", "positions", "cache", "slots"), tensors, strict=True))
+    return given | cache_arguments(given["cache"])
+
+
+def cache_arguments(cache: Tensor) -> dict:
+    """PAGE, STRIDE and FP8 of a cache; a bf16 cache has no pages."""
+    if format_of(cache) == "fp8":
+        return {"PAGE": page_tokens(cache.shape[1]), "STRIDE": cache.shape[1], "FP8": True}
+    return {"PAGE": 1, "STRIDE": 1, "FP8": False}

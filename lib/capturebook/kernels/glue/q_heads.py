@@ -1,0 +1,30 @@
+"""The query's heads before the attention: norm and rotation."""
+
+import triton
+import triton.language as tl
+
+from .tiles import rotate, wait_for_previous
+
+
+@triton.jit
+def q_heads_kernel(
+    q,  # [B, heads, 512] bf16
+    table,  # [positions, 64] fp32
+    positions,  # [B] int32
+    rotated,  # [B, padded, 512] bf16
+    heads,
+    padded,
+    HEADS: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """One program per (token, HEADS heads): each head over its root mean square, rotated; heads beyond q's are 0."""
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
+    at = tl.arange(0, 512)[None, :]
+    wait_for_previous(PDL)
+    line = q + (token * heads + head)[:, None] * 512 + at
+    tile = tl.load(line, mask=head[:, None] < heads, other=0.0).to(tl.float32)
+    tile *= tl.rsqrt(tl.sum(tile * tile, 1) / 512 + 1e-6)[:, None]
+    tile = rotate(tile, table, tl.load(positions + token), False, HEADS, 512, 64)
+    target = rotated + (token * padded + head)[:, None] * 512 + at
+    tl.store(target, tile.to(rotated.dtype.element_ty), mask=head[:, None] < padded)
