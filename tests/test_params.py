@@ -24,7 +24,7 @@ from capturebook.params import (
 from capturebook.params.declared import BUILT_IN_KERNELS, INDEXER, INDEXER_KERNELS
 
 NUMBERS = {row["name"]: row for row in describe() if row["type"] in ("int", "float") and " from " in row["allowed"]}
-SHIPPED = ["cpu", "gpu", "h200", "indexer", "own_kernel", "rtx_pro_6000"]
+SHIPPED = ["cpu", "decode_step", "decode_step_tp1", "gpu", "h200", "indexer", "own_kernel", "rtx_pro_6000"]
 
 
 def refused(given: dict) -> list[str]:
