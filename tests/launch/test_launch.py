@@ -122,6 +122,8 @@ def test_a_later_failure_is_placed_in_its_phase(bench):
     # An exit status is what it failed with; the timeline says when each phase began.
     begun = {entry["phase"]: entry["at"] for entry in record.payload["timeline"]}
     assert begun["start"] == 0 and 0.4 < begun["capture"] - begun["load"] < 2
+    (shown,) = [event for event in bench.events if event.startswith("timeline")]
+    assert f"start 0, load {begun['load']:g}, capture {begun['capture']:g}; last seen" in shown
     assert record.status == "fail"
 
 
@@ -152,20 +154,21 @@ def test_the_launch_survives_its_caller_and_another_stops_it(bench):
 
 
 @ssh_only
-def test_the_command_line_says_and_lists(bench):
+def test_the_command_line_says_and_lists(bench, capsys):
     bench.write("ok.sh", "echo RESULT\n")
     bench.write("ok.yaml", "script: ok.sh\nresult: {log: RESULT}\n")
     done = bench.cli("launch", "ok.yaml", "--json", "--host", bench.host)
     out, err = done.communicate(timeout=30)
     assert done.returncode == 0 and json.loads(out)["status"] == "pass", err
     assert [line.split()[0] for line in err.splitlines()][1:-1] == [name for name in STAGES if name != "ready"]
-    listed = bench.cli("launches").communicate(timeout=20)[1]
+    assert cli.main(["launches"]) == 0
+    listed = capsys.readouterr().err
     assert json.loads(out)["run"] in listed and "ended" in listed
     bench.write("up.sh", "echo up; while :; do sleep 0.1; done\n")
-    bench.write("up.yaml", "script: up.sh\nready: {log: ^up}\n")
-    err = bench.cli("launch", "up.yaml", "--host", bench.host).communicate(timeout=30)[1]
-    stop = err.strip().splitlines()[-1].partition("; capturebook ")[2]
-    assert bench.cli(*stop.split()).wait(timeout=30) == 0 and not bench.running()
+    path = bench.write("up.yaml", "script: up.sh\nready: {log: ^up}\n")
+    assert cli.main(["launch", str(path), "--host", bench.host]) == 0
+    stop = capsys.readouterr().err.strip().splitlines()[-1].partition("; capturebook ")[2]
+    assert cli.main(stop.split()) == 0 and not bench.running()
 
 
 @pytest.mark.parametrize(

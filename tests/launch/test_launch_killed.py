@@ -1,9 +1,9 @@
 """A launcher, keeper or folder that is gone, at every stage: nothing was started, or `attach` finds it."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,17 +11,6 @@ from launch_bench import here_only, stage
 
 from capturebook import launch as launching
 from capturebook.launch.channel import text_of
-
-# The launcher kills itself with SIGKILL as soon as the named stage holds.
-KILLED = """\
-import os, signal, sys
-from capturebook import launch
-def seen(text):
-    if text.startswith(sys.argv[2] + " "):
-        os.kill(os.getpid(), signal.SIGKILL)
-launch.launch(launch.load(sys.argv[1]), sys.argv[3] or None, seen)
-"""
-
 
 BEFORE = ["launch", "connect", "folder", "deliver", "syntax", "environment", "port"]
 
@@ -50,8 +39,21 @@ def test_a_launcher_killed_after_the_start_is_no_loss(bench, at):
 def killed_launcher(bench, at: str) -> str:
     bench.write("t.sh", "sleep 0.7; echo RESULT=42\n")
     bench.write("t.yaml", "script: t.sh\nresult: {log: RESULT=42}\n")
-    code = [sys.executable, "-c", KILLED, str(bench.root / "local/t.yaml"), at, bench.host or ""]
-    assert subprocess.run(code, timeout=60).returncode == -signal.SIGKILL
+    return killed_at(bench, at)
+
+
+def killed_at(bench, at: str) -> str:
+    """The id of a launch whose launcher, a process of its own, killed itself with SIGKILL once the named stage held."""
+
+    def seen(text):
+        if text.startswith(f"{at} "):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    spec = launching.load(bench.root / "local/t.yaml")
+    launcher = multiprocessing.get_context("fork").Process(target=launching.launch, args=(spec, bench.host, seen))
+    launcher.start()
+    launcher.join(60)
+    assert launcher.exitcode == -signal.SIGKILL
     (name,) = bench.ids()
     return name
 
@@ -90,9 +92,7 @@ def test_a_removed_folder_is_an_error_and_no_value(bench):
 def test_a_launcher_killed_once_a_server_is_ready_is_no_loss(bench):
     bench.write("t.sh", "echo up; while :; do sleep 0.1; done\n")
     bench.write("t.yaml", "script: t.sh\nready: {log: ^up}\n")
-    code = [sys.executable, "-c", KILLED, str(bench.root / "local/t.yaml"), "ready", ""]
-    assert subprocess.run(code, timeout=60).returncode == -signal.SIGKILL
-    (name,) = bench.ids()
+    name = killed_at(bench, "ready")
     record = launching.attach(name, bench.events.append)
     assert record.status == "pass", record.reason
     assert launching.stop(name, bench.events.append).payload["stopped"] is True

@@ -172,9 +172,9 @@ class Following:
         evidence.update(header="this launch's", bytes=self.state.log_size)
         if "program" in self.state.alive:
             to = self.host.link(f"/proc/{self.state.program[0]}/fd/1")
-            evidence["stdout"] = (
-                "the log" if to == f"{self.entry.info['folder']}/pipe" else "elsewhere: the program moved it"
-            )
+            ours = to == f"{self.entry.info['folder']}/pipe"
+            # It may have ended since.
+            evidence |= {"stdout": "the log" if ours else "elsewhere: the program moved it"} if to else {}
 
     def wait(self) -> State:
         """The next poll, after a pause unless there is more of the log to read. Raises NotHeld past the deadline, and
@@ -261,7 +261,7 @@ class Following:
                 return state
             if why:
                 # Said now: a program that is deaf to SIGTERM takes a while.
-                self.stages.say(f"ending it: {why}")
+                self.stages.say(f"ending it, stage {self.stages.reached} does not hold: {why}")
                 why = ""
             waited = time.monotonic() - began
             gone = (gone or waited) if "program" not in state.alive else None

@@ -85,5 +85,9 @@ def record_of(
     entry.append(record)
     for caveat in caveats:
         stages.say(f"caveat: {caveat}")
+    phases = [entry for entry in payload.get("timeline", []) if entry["at"] is not None]
+    if len(phases) > 1:
+        began = ", ".join(f"{entry['phase']} {entry['at']:g}" for entry in phases)
+        stages.say(f"timeline (s since its start): {began}; last seen {payload['seconds']:g}")
     stages.say("\n".join(outcome.lines(failed_stage)))
     return record
