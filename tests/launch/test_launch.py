@@ -160,7 +160,8 @@ def test_the_command_line_says_and_lists(bench, capsys):
     done = bench.cli("launch", "ok.yaml", "--json", "--host", bench.host)
     out, err = done.communicate(timeout=30)
     assert done.returncode == 0 and json.loads(out)["status"] == "pass", err
-    assert [line.split()[0] for line in err.splitlines()][1:-1] == [name for name in STAGES if name != "ready"]
+    shown = [line.split()[0] for line in err.splitlines()]
+    assert shown[1:] == [*(name for name in STAGES if name != "ready"), "timeline", "pass"]
     assert cli.main(["launches"]) == 0
     listed = capsys.readouterr().err
     assert json.loads(out)["run"] in listed and "ended" in listed
