@@ -170,7 +170,7 @@ def collapse_norm_arguments(tensors: tuple[Tensor, ...], partial: Tensor, norm: 
         base=base,
         norm=norm,
         normed=normed,
-        values=values.view(torch.uint8),
+        values=values,
         scales=scales,
         after=after,
         comb=comb,

@@ -22,9 +22,18 @@ def options(kernel, tensor: Tensor) -> dict:
 
 
 def fp8_rows(like: Tensor, rows: int, d: int) -> tuple[Tensor, Tensor]:
-    """Unwritten (values [rows, d] e4m3, scales [d / 128, rows] fp32): transposed, the scales are column-major."""
-    values = like.new_empty((rows, d), dtype=torch.float8_e4m3fn)
-    return values, like.new_empty((d // 128, rows), dtype=torch.float32)
+    """Unwritten (values [rows, d] as bytes, scales [d / 128, rows] fp32): fp8 as kernels write it."""
+    return like.new_empty((rows, d), dtype=torch.uint8), like.new_empty((d // 128, rows), dtype=torch.float32)
+
+
+def as_fp8(values: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+    """fp8 as callers get it, views of what kernels wrote: e4m3, and scales [rows, d / 128], column-major."""
+    return values.view(torch.float8_e4m3fn), scales.T
+
+
+def as_bytes(values: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+    """The reverse of `as_fp8`."""
+    return values.view(torch.uint8), scales.T.contiguous()
 
 
 def quantise(kernel, x: Tensor, **constants) -> tuple[Tensor, Tensor]:
@@ -40,7 +49,7 @@ def quantise_arguments(x: Tensor, values: Tensor, scales: Tensor) -> dict:
     """Arguments of `quantise_kernel` by name, without those of `options`."""
     rows, d = values.shape
     groups = min(GROUPS, power_of_two(d // 128))
-    return dict(x=x, values=values.view(torch.uint8), scales=scales, rows=rows, D=d, GROUPS=groups)
+    return dict(x=x, values=values, scales=scales, rows=rows, D=d, GROUPS=groups)
 
 
 def swiglu(kernel, x: Tensor, limit: float, **constants) -> tuple[Tensor, Tensor]:
@@ -95,7 +104,7 @@ def out_heads_arguments(
         out=out,
         table=table,
         positions=positions,
-        values=values.view(torch.uint8),
+        values=values,
         scales=scales,
         batch=len(out),
         heads=heads,
@@ -117,7 +126,7 @@ def qkv_arguments(tensors: tuple[Tensor, ...], normed: Tensor, values: Tensor, s
     """Arguments of `qkv_kernel` by name, without those of `options`."""
     names = ("latent", "q_norm", "kv_norm", "table", "positions", "cache", "slots")
     given = dict(zip(names, tensors, strict=True))
-    written = dict(normed=normed, values=values.view(torch.uint8), scales=scales)
+    written = dict(normed=normed, values=values, scales=scales)
     return given | written | {"batch": len(normed), "Q": normed.shape[1]} | cache_arguments(given["cache"])
 
 

@@ -8,9 +8,8 @@ from .check import BF16, FP32, check
 from .collapse_norm import collapse_norm_kernel
 from .expand_project import expand_project_kernel
 from .launch import BLOCK_D, post, post_pre_norm, pre, pre_norm
-from .launch_rows import fp8_rows, options
+from .launch_rows import as_bytes, as_fp8, fp8_rows, options
 from .mhc import collapse_kernel, expand_kernel, project_kernel
-from .op_rows import transposed
 from .reference import COPIES, MIXES, mhc_post_reference, mhc_pre_reference
 from .reference_rows import quantise_reference, rms_norm_reference
 
@@ -49,8 +48,8 @@ def mhc_pre_norm(
     batch, d = _streams(streams)
     weights = (*_before(projection, scale, base, d), ("norm", norm, FP32, (d,)))
     check("streams", streams, ("streams", streams, BF16, (batch, COPIES, d)), *weights)
-    found = torch.ops.capturebook.mhc_pre_norm(streams, projection, scale, base, norm)
-    return found[0], found[1], found[2].T, found[3], found[4]
+    normed, values, scales, *rest = torch.ops.capturebook.mhc_pre_norm(streams, projection, scale, base, norm)
+    return normed, *as_fp8(values, scales), *rest
 
 
 def mhc_post_pre_norm(
@@ -72,8 +71,9 @@ def mhc_post_pre_norm(
     weights = (*_before(projection, scale, base, d), ("norm", norm, FP32, (d,)))
     behind = _behind(out, after, comb, batch, d)
     check("streams", streams, ("streams", streams, BF16, (batch, COPIES, d)), *behind, *weights)
-    found = torch.ops.capturebook.mhc_post_pre_norm(streams, out, after, comb, projection, scale, base, norm)
-    return found[0], found[1], found[2], found[3].T, found[4], found[5]
+    tensors = (streams, out, after, comb, projection, scale, base, norm)
+    new, normed, values, scales, *rest = torch.ops.capturebook.mhc_post_pre_norm(*tensors)
+    return new, normed, *as_fp8(values, scales), *rest
 
 
 def _streams(streams: Tensor) -> tuple[int, int]:
@@ -169,7 +169,7 @@ def _(streams, out, after, comb, projection, scale, base, norm):
 def _normed_on_cpu(tensors: tuple[Tensor, ...], norm: Tensor) -> tuple[Tensor, ...]:
     collapsed, after, comb = mhc_pre_reference(*tensors, dtype=FP32)
     normed = rms_norm_reference(collapsed, norm, FP32)
-    return normed.to(tensors[0].dtype), *transposed(quantise_reference(normed)), after, comb
+    return normed.to(tensors[0].dtype), *as_bytes(*quantise_reference(normed)), after, comb
 
 
 def _normed_fake(streams: Tensor) -> tuple[Tensor, ...]:

@@ -7,7 +7,6 @@ from torch.library import triton_op, wrap_triton
 from . import launch_rows as launch
 from .check import BF16, FP32, check, rotation, stored
 from .entry import entry_kernel
-from .op_rows import transposed
 from .qkv import qkv_kernel
 from .reference_rows import HEAD, quantise_reference, rms_norm_reference, rotate_reference, store_reference
 
@@ -37,7 +36,7 @@ def qkv_norm_store(
     )
     tensors = (latent, q_norm, kv_norm, table, positions, cache, slots)
     normed, values, scales = torch.ops.capturebook.glue_qkv(*tensors)
-    return normed, values, scales.T
+    return normed, *launch.as_fp8(values, scales)
 
 
 def kv_norm_store(entry: Tensor, norm: Tensor, table: Tensor, positions: Tensor, cache: Tensor, slots: Tensor) -> None:
@@ -66,7 +65,7 @@ def _qkv(
         q = q_norm.shape[0]
         normed = rms_norm_reference(latent[:, :q], q_norm, FP32)
         store_normed(latent[:, q:], kv_norm, table, positions, cache, slots)
-        return normed.to(latent.dtype), *transposed(quantise_reference(normed))
+        return normed.to(latent.dtype), *launch.as_bytes(*quantise_reference(normed))
     kernel = wrap_triton(qkv_kernel)
     tensors = (latent, q_norm, kv_norm, table, positions, cache, slots)
     return launch.qkv(kernel, tensors, **launch.options(kernel, latent))

@@ -25,8 +25,7 @@ def quantise(x: Tensor) -> tuple[Tensor, Tensor]:
     """
     check_groups("x", x)
     check("x", x, ("x", x, BF16, tuple(x.shape)))
-    values, scales = torch.ops.capturebook.glue_quantise(x)
-    return values, scales.T
+    return launch.as_fp8(*torch.ops.capturebook.glue_quantise(x))
 
 
 def swiglu_quantise(x: Tensor, limit: float = 10.0) -> tuple[Tensor, Tensor]:
@@ -38,8 +37,7 @@ def swiglu_quantise(x: Tensor, limit: float = 10.0) -> tuple[Tensor, Tensor]:
     check("x", x, ("x", x, BF16, tuple(x.shape)))
     if not limit > 0:
         raise ValueError(f"limit: {limit}; allowed: above 0")
-    values, scales = torch.ops.capturebook.glue_swiglu(x, limit)
-    return values, scales.T
+    return launch.as_fp8(*torch.ops.capturebook.glue_swiglu(x, limit))
 
 
 def q_norm_rope(q: Tensor, table: Tensor, positions: Tensor, heads: int | None = None) -> Tensor:
@@ -62,14 +60,13 @@ def rope_inverse_quantise(
     """
     check_heads("out", out, heads, out.shape[1] if out.dim() == 3 else None)
     check("out", out, ("out", out, BF16, tuple(out.shape)), *rotation(len(out), table, positions))
-    values, scales = torch.ops.capturebook.glue_out_heads(out, table, positions, heads or out.shape[1])
-    return values, scales.T
+    return launch.as_fp8(*torch.ops.capturebook.glue_out_heads(out, table, positions, heads or out.shape[1]))
 
 
 @triton_op("capturebook::glue_quantise", mutates_args=())
 def _quantise(x: Tensor) -> tuple[Tensor, Tensor]:
     if x.device.type == "cpu":
-        return transposed(quantise_reference(x))
+        return launch.as_bytes(*quantise_reference(x))
     kernel = wrap_triton(quantise_kernel)
     return launch.quantise(kernel, x, **launch.options(kernel, x))
 
@@ -82,7 +79,7 @@ def _(x):
 @triton_op("capturebook::glue_swiglu", mutates_args=())
 def _swiglu(x: Tensor, limit: float) -> tuple[Tensor, Tensor]:
     if x.device.type == "cpu":
-        return transposed(quantise_reference(swiglu_reference(x, limit, torch.float32)))
+        return launch.as_bytes(*quantise_reference(swiglu_reference(x, limit, torch.float32)))
     kernel = wrap_triton(swiglu_kernel)
     return launch.swiglu(kernel, x, limit, **launch.options(kernel, x))
 
@@ -111,7 +108,7 @@ def _(q, table, positions, heads):
 def _out_heads(out: Tensor, table: Tensor, positions: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     if out.device.type == "cpu":
         turned = rotate_reference(out[:, :heads], table, positions, True, torch.float32)
-        return transposed(quantise_reference(turned.flatten(1)))
+        return launch.as_bytes(*quantise_reference(turned.flatten(1)))
     kernel = wrap_triton(out_heads_kernel)
     return launch.out_heads(kernel, out, table, positions, heads, **launch.options(kernel, out))
 
@@ -120,7 +117,3 @@ def _out_heads(out: Tensor, table: Tensor, positions: Tensor, heads: int) -> tup
 def _(out, table, positions, heads):
     return launch.fp8_rows(out, out.shape[0], heads * out.shape[2])
 
-
-def transposed(fp8: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """(values, scales) with the scales as the operators return them, [D / 128, rows]."""
-    return fp8[0], fp8[1].T.contiguous()
