@@ -1,7 +1,11 @@
-"""Bytes and floating-point operations of mHC around one sublayer."""
+"""Bytes and floating-point operations of a layer's glue."""
 
 from ..sparse_mla.cost import Cost
+from ..sparse_mla.formats import TOKEN_BYTES
 from .reference import COPIES, MIXES
+
+TABLE_ROW = 4 * 64
+"""Bytes of one position's cosines and sines."""
 
 
 def mhc_cost(batch: int, d: int = 4096) -> Cost:
@@ -17,4 +21,32 @@ def mhc_cost(batch: int, d: int = 4096) -> Cost:
     return Cost(
         bytes=3 * 2 * values + 4 * MIXES * COPIES * d + 2 * 2 * batch * d + weights,
         flops=values * (2 * MIXES + 2 + 2 * (COPIES + 1)),
+    )
+
+
+def fp8_bytes(rows: int, d: int) -> int:
+    """Bytes of rows in fp8: values, and a scale in fp32 for each 128."""
+    return rows * (d + 4 * (d // 128))
+
+
+def chain_cost(batch: int, d: int = 4096, heads: int = 64, q: int = 1024, width: int = 2048) -> Cost:
+    """Cost of the glue of one layer: what `subjects.glue:build` with chain=True runs; fp8 cache.
+
+    Twice `mhc_post_pre_norm`: `mhc_cost`, and the normed stream also in fp8, with the norm's weights. Query latent and
+    cache entry, query heads, attention output, SwiGLU: inputs and outputs once, gains in fp32, a row of the table and
+    a position for each of the three that rotate. Operations: mHC's, and for the rest 6 a value, which nothing hangs on.
+    """
+    mhc = mhc_cost(batch, d)
+    head_values = batch * heads * 512
+    others = (
+        batch * 2 * (q + 512) + 4 * (q + 512) + 2 * batch * q + fp8_bytes(batch, q) + batch * (TOKEN_BYTES + 4),
+        2 * 2 * head_values,
+        2 * head_values + fp8_bytes(batch, heads * 512),
+        2 * 2 * batch * width + fp8_bytes(batch, width),
+        3 * batch * (TABLE_ROW + 4),
+    )
+    values = 2 * batch * d + batch * (q + 512) + 2 * head_values + batch * width
+    return Cost(
+        bytes=2 * (mhc.bytes + fp8_bytes(batch, d) + 4 * d) + sum(others),
+        flops=2 * mhc.flops + 6 * values,
     )

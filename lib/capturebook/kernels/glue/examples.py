@@ -1,25 +1,80 @@
-"""Real calls of mHC's kernels, for those who compile them without launching them: the build check."""
+"""Real calls of the glue's kernels, for those who compile them without launching them: the build check."""
 
 import torch
 import triton
 
 from ..sparse_mla.examples import Example
-from .inputs import make_inputs
-from .launch import COLUMNS, SPLITS, collapse_arguments, expand_arguments, project_arguments
+from . import launch, launch_rows
+from .collapse_norm import collapse_norm_kernel
+from .entry import entry_kernel
+from .expand_project import expand_project_kernel
+from .inputs import make_inputs, make_layer
 from .mhc import collapse_kernel, expand_kernel, project_kernel
+from .out_heads import out_heads_kernel
+from .q_heads import q_heads_kernel
+from .quantise import quantise_kernel
+from .qkv import qkv_kernel
 from .reference import COPIES
+from .swiglu import swiglu_kernel
+
+BATCH = 64
 
 
 def examples(sm: int) -> list[Example]:
-    """Each kernel for 64 tokens; it has no other configuration than Triton's default, which counts as pinned."""
-    *tensors, out = make_inputs(0, batch=64)
+    """Each kernel for 64 tokens; none has another configuration than the one that counts as pinned."""
+    found = []
+    for kernel, arguments, warps in (*_mhc(), *_rows()):
+        told = {"E4M3": sm >= 89, "PDL": sm >= 90, "DOT_FP32": False}
+        names = {parameter.name for parameter in kernel.params}
+        arguments = arguments | {name: value for name, value in told.items() if name in names}
+        config = triton.Config({}, num_warps=warps)
+        found.append(Example(f"{kernel.__name__} batch={BATCH}", kernel, config, arguments, True))
+    return found
+
+
+def _mhc() -> list[tuple]:
+    """(kernel, arguments, warps) of mHC."""
+    *tensors, out = make_inputs(0, BATCH)
     streams = tensors[0]
-    partial = torch.empty(SPLITS, 64, COLUMNS)
-    after, comb = torch.empty(64, COPIES), torch.empty(64, COPIES, COPIES)
-    calls = (
-        (project_kernel, project_arguments(tensors, partial)),
-        (collapse_kernel, collapse_arguments(tensors, partial, out, after, comb)),
-        (expand_kernel, expand_arguments((streams, out, after, comb), streams)),
-    )
-    config = triton.Config({}, num_warps=4)
-    return [Example(f"{kernel.__name__} batch=64", kernel, config, args, True) for kernel, args in calls]
+    after, comb = torch.empty(BATCH, COPIES), torch.empty(BATCH, COPIES, COPIES)
+    partial = torch.empty(launch.SPLITS, BATCH, launch.COLUMNS)
+    wide = torch.empty(launch.expand_splits(streams.shape[2]), BATCH, launch.COLUMNS)
+    before, norm = (streams, out, after, comb), torch.empty(streams.shape[2])
+    outputs = (out, *launch_rows.fp8_rows(out, *out.shape), after, comb)
+    expand_project = launch.expand_project_arguments(before, tensors[1], streams, wide)
+    return [
+        (project_kernel, launch.project_arguments(tensors, partial), 4),
+        (collapse_kernel, launch.collapse_arguments(tensors, partial, out, after, comb), 4),
+        (expand_kernel, launch.expand_arguments(before, streams), 4),
+        (expand_project_kernel, expand_project, launch.EXPAND_WARPS),
+        (
+            collapse_norm_kernel,
+            launch.collapse_norm_arguments(tensors, wide, norm, outputs),
+            launch.COLLAPSE_WARPS,
+        ),
+    ]
+
+
+def _rows() -> list[tuple]:
+    """(kernel, arguments, warps) of the rest."""
+    layer = make_layer(0, BATCH)
+    table, positions, slots = layer["table"], layer["positions"], layer["slots"]
+    q, out, latent, x = layer["q"], layer["attended"], layer["latent"], layer["gate_up"]
+
+    def fp8(rows: int, d: int):
+        return launch_rows.fp8_rows(latent, rows, d)
+
+    stored = (table, positions, layer["cache"], slots)
+    normed = torch.empty(BATCH, 1024, dtype=torch.bfloat16)
+    arguments = [
+        (qkv_kernel, launch_rows.qkv_arguments((latent, *layer["norms"], *stored), normed, *fp8(BATCH, 1024))),
+        (entry_kernel, launch_rows.entry_arguments((torch.empty(BATCH, 512), layer["norms"][1], *stored))),
+        (q_heads_kernel, launch_rows.q_heads_arguments(q, table, positions, q)),
+        (
+            out_heads_kernel,
+            launch_rows.out_heads_arguments(out, table, positions, out.shape[1], *fp8(BATCH, out[0].numel())),
+        ),
+        (quantise_kernel, launch_rows.quantise_arguments(x, *fp8(*x.shape))),
+        (swiglu_kernel, launch_rows.swiglu_arguments(x, 10.0, *fp8(BATCH, x.shape[1] // 2))),
+    ]
+    return [(kernel, given, 4) for kernel, given in arguments]
