@@ -18,7 +18,10 @@ from capturebook.subjects.decode_step.step import CALLS, TOLERANCE, starts
 from capturebook.subjects.decode_step.weights import draw
 
 SMALL = {"size": "small", "batch": 3, "context": 512, "max_context": 1024}
-FORMATS = {"bf16": {}, "fp8": {"cache": "fp8", "keys": "fp8", "routing": "hash", "padded": True, "indexer": "stock"}}
+FORMATS = {
+    "bf16": {},
+    "fp8": {"cache": "fp8", "keys": "fp8", "routing": "hash", "padded": True, "indexer": "stock", "glue": "fused"},
+}
 
 
 @pytest.fixture(scope="module", params=FORMATS)
@@ -142,8 +145,9 @@ def test_the_ranks_of_a_layer_add_up_to_it():
 
     def parts(shape, weights):
         state = make_state(shape, "csa", 2, 256, 0, "cpu", torch.float32, "bf16", "bf16")
-        (layer,) = model.stack(shape, ["csa"], [weights], [state], requests, 256).layers
-        out, slots = layer.attention(torch_ops(), x)
+        made = model.stack(shape, ["csa"], [weights], [state], requests, 256)
+        (layer,) = made.layers
+        out, slots = layer.attention(torch_ops(), made.lists(), x)
         routed, ids = layer.moe(torch_ops(), x, tokens)
         return out, routed, slots, ids
 
@@ -218,7 +222,7 @@ def test_positions_stay_in_the_context():
         ({"layers": ["mla"]}, "layers: 'mla'; allowed: some of swa, csa, hca"),
         ({"tp": 3}, "tp: 3; allowed: a divisor of heads, 16"),
         ({"routing": "random"}, "routing: 'random'; allowed: score, hash"),
-        ({"glue": "fast"}, "glue: 'fast'; allowed: eager, compiled"),
+        ({"glue": "fast"}, "glue: 'fast'; allowed: eager, compiled, fused"),
         ({"cache": "fp4"}, "cache: 'fp4'; allowed: bf16, fp8"),
         ({"keys": "fp4"}, "keys: 'fp4'; allowed: bf16, fp8"),
         ({"sync": "none"}, "sync: 'none'; allowed: stream, event"),

@@ -52,7 +52,7 @@ def run(shape, dtype: torch.dtype, ops, fed: bool):
             if fed and "slots" in wanted:
                 used = replace(used, select=lambda *args, slots=wanted["slots"]: slots)
             with torch.no_grad():
-                got = layer(used, seen["streams"].to(dtype), tokens)
+                got = layer(used, stack.lists(), seen["streams"].to(dtype), tokens)
             error = (got["streams"].float() - seen["out"]).abs().max() / seen["out"].abs().max()
             errors[number] = max(errors[number], float(error))
             assert got.keys() == wanted.keys() | {"streams"}

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from .lanes import Lanes
 from .ops import Ops
-from .shapes import RATIO, Shape
-from .state import LayerState, Requests
+from .shapes import Shape
+from .state import LayerState, Lists, Requests
 from .weights import Weights
 
 
@@ -25,60 +25,51 @@ class Attention:
     lanes: Lanes
     padded: int
 
-    def __call__(self, ops: Ops, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, ops: Ops, lists: Lists, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """(out [B, hidden], this rank's part of it; slots [B, topk] int32 that the indexer chose, None without one).
 
-        Side by side where lanes are on: the window's token, the compressor and the indexer, while the queries are made.
+        Side by side where lanes are on: the compressor and the indexer, while the queries are made.
         """
-        s, w, at = self.shape, self.weights, self.requests
+        s, w, positions = self.shape, self.weights, self.requests.positions
         latent = linear(x, w["qkv_a"])
-        with self.lanes.fork("window"):
-            ops.store_window(latent, w["kv_norm"], self.table, at.positions, self.state.window, at.window_slots())
         with self.lanes.fork("compressor"):
             if self.kind != "swa":
-                self._compress(ops, x, "compress", self.state.ring, ops.store_entry, self.state.entries)
-        q_latent = ops.query_latent(latent, w["q_norm"])
+                self._compress(ops.compress, lists, x, "compress", self.state.ring, self.state.entries)
+        stored = (self.table, positions, self.state.window, lists.window_slots)
+        q_latent = ops.latents(latent, w["q_norm"], w["kv_norm"], *stored)
         with self.lanes.fork("indexer"):
-            slots = self._index(ops, x, q_latent) if self.kind == "csa" else None
+            chosen = self._index(ops, lists, x, q_latent) if self.kind == "csa" else None
         q = linear(q_latent, w["q_b"]).view(len(x), s.heads, s.head_dim)
-        q = ops.heads_in(q, self.table, at.positions, self.padded)
-        window, lengths = at.window_list(s.window)
-        self.lanes.join("window", "compressor", "indexer")
-        extra, extra_lengths = self._extra(slots)
-        cache = self.state.window if self.state.entries is None else self.state.entries
+        q = ops.heads_in(q, self.table, positions, self.padded)
+        self.lanes.join("compressor", "indexer")
+        slots, lengths = lists.second[self.kind]
+        second = (self._second_cache(), chosen if slots is None else slots, lengths)
         sink = torch.nn.functional.pad(w["sink"], (0, self.padded - s.heads))
-        out, _ = ops.attend(q, self.state.window, window, lengths, cache, extra, extra_lengths, sink, s.head_dim**-0.5)
-        out = ops.heads_out(out, self.table, at.positions, s.heads).view(len(x), s.groups, -1)
+        out, _ = ops.attend(q, self.state.window, *lists.window, *second, sink, s.head_dim**-0.5)
+        out = ops.heads_out(out, self.table, positions, s.heads).view(len(x), s.groups, -1)
         out = torch.einsum("bgd,grd->bgr", out, w["o_a"].to(out.dtype)).flatten(1)
-        return linear(out, w["o_b"]), slots
+        return linear(out, w["o_b"]), chosen
 
-    def _extra(self, slots: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The second list of the attention and its lengths: what was chosen, all entries, or nothing."""
-        at = self.requests
-        if self.kind == "swa":
-            return at.page_table[:, :0].contiguous(), torch.zeros_like(at.positions)
-        if self.kind == "hca":
-            return at.entry_list("hca"), at.entries("hca")
-        return slots, at.entries("csa").clamp_max(self.shape.topk)
+    def _second_cache(self) -> Tensor:
+        """What the second list's slots are in; of a layer without entries nothing is read."""
+        return self.state.window if self.state.entries is None else self.state.entries
 
-    def _compress(self, ops: Ops, x: Tensor, name: str, ring: Tensor, store, cache: Tensor) -> None:
+    def _compress(self, compress, lists: Lists, x: Tensor, name: str, ring: Tensor, cache: Tensor) -> None:
         """This token into the ring, and the entry into the cache where it closes a window."""
-        at, w, ratio = self.requests, self.weights, RATIO[self.kind]
-        rows = torch.arange(len(x), device=x.device)
-        ring.index_put_((rows, at.positions % ring.shape[1]), linear(x, w[name]).to(ring.dtype))
-        pooled = ops.pool(ring, w[f"{name}.bias"], at.positions)
-        first, closes = at.positions // ratio * ratio, (at.positions + 1) % ratio == 0
-        store(pooled, w[f"{name}.norm"], self.table, first, cache, at.entry_slots(self.kind), closes)
+        w = self.weights
+        weights = (w[f"{name}.bias"], w[f"{name}.norm"])
+        stored = (self.table, self.requests.positions, cache, lists.entry_slots[self.kind])
+        compress(linear(x, w[name]), ring, *weights, *stored)
 
-    def _index(self, ops: Ops, x: Tensor, q_latent: Tensor) -> Tensor:
+    def _index(self, ops: Ops, lists: Lists, x: Tensor, q_latent: Tensor) -> Tensor:
         """Slots of the entries that this step's token attends to."""
         s, w, at = self.shape, self.weights, self.requests
-        self._compress(ops, x, "index.compress", self.state.key_ring, ops.store_key, self.state.keys)
+        self._compress(ops.compress_keys, lists, x, "index.compress", self.state.key_ring, self.state.keys)
         q = linear(q_latent, w["index.q"]).view(len(x), s.index_heads, s.index_dim)
         q = ops.index_heads(q, self.table, at.positions)
         weights = linear(x, w["index.weights"]).to(torch.promote_types(x.dtype, torch.float32))
         weights = weights * (s.index_heads * s.index_dim) ** -0.5
-        return ops.select(q, weights, self.state.keys, at.page_table, at.entries("csa"), s.topk)
+        return ops.select(q, weights, self.state.keys, at.page_table, lists.entries["csa"], s.topk)
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:

@@ -37,14 +37,12 @@ def between(streams, out, after, comb, mix, scale, base, weight) -> tuple[Tensor
     return streams, *enter(streams, mix, scale, base, weight)
 
 
-def query_latent(latent: Tensor, weight: Tensor) -> Tensor:
-    """The query's part of the fused projection [B, q_rank + head_dim], normed."""
-    return norm(latent[:, : len(weight)], weight)
-
-
-def store_window(latent, weight, table, positions, cache, slots) -> None:
-    """The rest of it, this token's key and value [B, head_dim]: normed, rotated, stored at slots [B] int64."""
-    store(cache, slots, rotate(norm(latent[:, -len(weight) :], weight), table, positions))
+def latents(latent, q_norm, kv_norm, table, positions, cache, slots) -> Tensor:
+    """The query's part of the fused projection [B, q_rank + head_dim], normed; the rest of it, this token's key and
+    value, is normed, rotated and stored at slots [B] int32 of the window cache."""
+    q, kv = latent.split((len(q_norm), len(kv_norm)), dim=1)
+    store(cache, slots, rotate(norm(kv, kv_norm), table, positions))
+    return norm(q, q_norm)
 
 
 def heads_in(q: Tensor, table: Tensor, positions: Tensor, heads: int) -> Tensor:
@@ -91,11 +89,23 @@ def pool(ring: Tensor, bias: Tensor, positions: Tensor) -> Tensor:
     return (values * gates.softmax(dim=1)).sum(1).to(ring.dtype)
 
 
-def store_entry(pooled, weight, table, positions, cache, slots, wanted) -> None:
-    """An entry [B, D] normed, rotated to the position of its window's first token, stored where it is wanted."""
-    store(cache, slots, rotate(norm(pooled, weight), table, positions), wanted)
+def compress(projected, ring, bias, weight, table, positions, cache, slots) -> None:
+    """This token's values and gates into a compressor's ring and, where it ends a window, the entry into the cache.
+
+    projected [B, 2 * series * D]; ring, bias as in `pool`; the entry is normed, rotated to the window's first position
+    and stored at slots [B] int32. The work does not follow the data: all pool, and what is not wanted is not stored.
+    """
+    store(cache, slots, *_entry(projected, ring, bias, weight, table, positions))
 
 
-def store_key(pooled, weight, table, positions, keys, slots, wanted) -> None:
-    """The same for a key of the indexer."""
-    store_keys(keys, slots, rotate(norm(pooled, weight), table, positions), wanted)
+def compress_keys(projected, ring, bias, weight, table, positions, keys, slots) -> None:
+    """The same for the indexer's keys."""
+    store_keys(keys, slots, *_entry(projected, ring, bias, weight, table, positions))
+
+
+def _entry(projected, ring, bias, weight, table, positions) -> tuple[Tensor, Tensor]:
+    """(rows [B, D], which are wanted [B])."""
+    ratio = len(bias)
+    ring.index_put_((torch.arange(len(ring), device=ring.device), positions % ring.shape[1]), projected.to(ring.dtype))
+    rows = norm(pool(ring, bias, positions), weight)
+    return rotate(rows, table, positions // ratio * ratio), (positions + 1) % ratio == 0

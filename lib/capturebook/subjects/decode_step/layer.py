@@ -7,6 +7,7 @@ from torch import Tensor
 from .attention import Attention
 from .moe import Moe
 from .ops import Ops
+from .state import Lists
 from .weights import Weights
 
 
@@ -18,14 +19,14 @@ class Layer:
     attention: Attention
     moe: Moe
 
-    def __call__(self, ops: Ops, streams: Tensor, tokens: Tensor) -> dict[str, Tensor]:
+    def __call__(self, ops: Ops, lists: Lists, streams: Tensor, tokens: Tensor) -> dict[str, Tensor]:
         """ "streams" [B, 4, hidden], "experts" [B, active] int64 and, in CSA, "slots" [B, topk] int32.
 
         streams: of the layer before. Caches and rings take in the token; positions are left as they are.
         """
         w = self.attention.weights
         x, after, comb = ops.enter(streams, *mix(w, "attention"))
-        out, slots = self.attention(ops, x)
+        out, slots = self.attention(ops, lists, x)
         streams, x, after, comb = ops.between(streams, out, after, comb, *mix(w, "ffn"))
         out, ids = self.moe(ops, x, tokens)
         found = {"streams": ops.leave(streams, out, after, comb), "experts": ids}

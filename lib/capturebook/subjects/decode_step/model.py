@@ -11,7 +11,7 @@ from .moe import Moe
 from .ops import Ops
 from .rope import table
 from .shapes import Shape
-from .state import LayerState, Requests
+from .state import LayerState, Lists, Requests
 from .weights import Weights
 
 
@@ -30,12 +30,18 @@ class Stack:
         """
         found = {}
         self.lanes.begin()
+        lists = self.lists()
         for layer in self.layers:
-            given = layer(ops, streams, tokens)
+            given = layer(ops, lists, streams, tokens)
             streams = given["streams"]
             found |= {f"{layer.name}.{name}": value for name, value in given.items()}
         self.requests.positions.add_(1)
         return found
+
+    def lists(self) -> Lists:
+        """Where the tokens of the next step go, and what they attend to."""
+        kinds = [layer.attention.kind for layer in self.layers]
+        return self.requests.lists(self.layers[0].attention.shape, kinds)
 
     def state(self) -> dict[str, Tensor]:
         """All that outlives a call, by name."""

@@ -10,24 +10,26 @@ from torch import Tensor
 from ...kernels.indexer import select, select_twin
 from ...kernels.sparse_mla import decode, decode_twin
 from . import glue as eager
+from . import glue_fused as fused
 from .experts import grouped
 
 GLUE = (
     "enter",
     "between",
     "leave",
-    "norm",
-    "query_latent",
-    "store_window",
+    "latents",
+    "compress",
+    "compress_keys",
     "heads_in",
     "heads_out",
     "index_heads",
     "swiglu",
-    "pool",
-    "store_entry",
-    "store_key",
 )
 """The functions of `glue`, each a field of Ops. What they are given and give is said there."""
+
+GLUES = ("eager", "compiled", "fused")
+"""Torch ops; each function of them under torch.compile by itself; the operators of `kernels.glue`, as far as there is
+one (see `glue_fused`)."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,13 @@ class Ops:
     enter: Callable = eager.enter
     between: Callable = eager.between
     leave: Callable = eager.leave
-    norm: Callable = eager.norm
-    query_latent: Callable = eager.query_latent
-    store_window: Callable = eager.store_window
+    latents: Callable = eager.latents
+    compress: Callable = eager.compress
+    compress_keys: Callable = eager.compress_keys
     heads_in: Callable = eager.heads_in
     heads_out: Callable = eager.heads_out
     index_heads: Callable = eager.index_heads
     swiglu: Callable = eager.swiglu
-    pool: Callable = eager.pool
-    store_entry: Callable = eager.store_entry
-    store_key: Callable = eager.store_key
 
 
 def choose(scores: Tensor, active: int) -> Tensor:
@@ -67,10 +66,14 @@ def compiled(name: str) -> Callable:
 
 
 def with_glue(ops: Ops, glue: str) -> Ops:
-    """The same with this glue: "eager" or "compiled" (each function by itself). Raises ValueError."""
-    if glue not in ("eager", "compiled"):
-        raise ValueError(f"glue: {glue!r}; allowed: eager, compiled")
-    return replace(ops, **{name: compiled(name) for name in GLUE}) if glue == "compiled" else ops
+    """The same with this glue. Raises ValueError."""
+    if glue not in GLUES:
+        raise ValueError(f"glue: {glue!r}; allowed: {', '.join(GLUES)}")
+    if glue == "compiled":
+        return replace(ops, **{name: compiled(name) for name in GLUE})
+    if glue == "fused":
+        return replace(ops, **{name: getattr(fused, name) for name in GLUE if hasattr(fused, name)})
+    return ops
 
 
 def triton_ops(kernel: str, indexer: str, glue: str) -> Ops:

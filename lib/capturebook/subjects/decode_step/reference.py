@@ -51,11 +51,11 @@ def errors(stack: Stack, streams: Tensor, tokens: Tensor, outputs: dict[str, Ten
     the step's own output of the layer before, its selection and its experts; those have a gap each (see `Given`).
     Nothing is changed, positions included.
     """
-    found = {}
+    found, lists = {}, stack.lists()
     for layer in stack.layers:
         given = Given(outputs.get(f"{layer.name}.slots"), outputs[f"{layer.name}.experts"])
         exact = replace(layer, attention=replace(layer.attention, state=layer.attention.state.wide()))
-        want = exact(given.ops(), streams.double(), tokens)
+        want = exact(given.ops(), lists, streams.double(), tokens)
         got = outputs[f"{layer.name}.streams"]
         error = (got.double() - want["streams"]).abs().max() / want["streams"].abs().max()
         found[f"{layer.name}.streams"] = float(error) if bool(torch.isfinite(got).all()) else float("inf")

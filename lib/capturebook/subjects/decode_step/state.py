@@ -22,34 +22,56 @@ class Requests:
     window_pages: Tensor
     page_table: Tensor
 
-    def window_slots(self) -> Tensor:
-        """[B] int64: where this step's token goes in the window cache."""
-        return self.window_pages.long() * PAGE + self.positions % PAGE
+    def lists(self, shape: Shape, kinds: list[str]) -> "Lists":
+        """What the layers of one step share, for layers of these kinds."""
+        at = self.positions
+        back = torch.arange(shape.window, device=at.device, dtype=torch.int32)
+        window = self.window_pages[:, None] * PAGE + (at[:, None] - back) % PAGE
+        compressed = [kind for kind in RATIO if kind in kinds]
+        entries = {kind: (at + 1) // RATIO[kind] for kind in compressed}
+        second = {"swa": (self.page_table[:, :0].contiguous(), torch.zeros_like(at))}
+        if "csa" in kinds:
+            second["csa"] = (None, entries["csa"].clamp_max(shape.topk))
+        if "hca" in kinds:
+            second["hca"] = (self._every_entry("hca"), entries["hca"])
+        return Lists(
+            self.window_pages * PAGE + at % PAGE,
+            (window, (at + 1).clamp_max(shape.window)),
+            {kind: self._entry_slots(kind) for kind in compressed},
+            entries,
+            second,
+        )
 
-    def window_list(self, window: int) -> tuple[Tensor, Tensor]:
-        """Slots [B, window] int32 of the newest tokens, this step's first, and how many there are, [B] int32."""
-        back = torch.arange(window, device=self.positions.device, dtype=torch.int32)
-        slots = self.window_pages[:, None] * PAGE + (self.positions[:, None] - back) % PAGE
-        return slots, (self.positions + 1).clamp_max(window)
-
-    def entry_slots(self, kind: str) -> Tensor:
-        """[B] int64: where the entry goes that this step's token is part of."""
+    def _entry_slots(self, kind: str) -> Tensor:
         per_page = PAGE // RATIO[kind]
         entry = self.positions // RATIO[kind]
         page = self.page_table.gather(1, (entry // per_page).long()[:, None])[:, 0]
-        return page.long() * per_page + entry % per_page
+        return page * per_page + entry % per_page
 
-    def entries(self, kind: str) -> Tensor:
-        """[B] int32: entries that are complete once this step's token is in."""
-        return (self.positions + 1) // RATIO[kind]
-
-    def entry_list(self, kind: str) -> Tensor:
+    def _every_entry(self, kind: str) -> Tensor:
         """[B, W] int32: slots of all entries that there is room for, in order; W a multiple of 64."""
         per_page = PAGE // RATIO[kind]
         width = -(-self.page_table.shape[1] * per_page // 64) * 64
         entry = torch.arange(width, device=self.positions.device)
         page = self.page_table[:, (entry // per_page).clamp_max(self.page_table.shape[1] - 1)]
         return page * per_page + (entry % per_page).int()
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Slots and lengths of one step, all int32, made once for all of its layers.
+
+    window_slots [B]: where this step's token goes. window: slots [B, window] of the newest tokens, this one first, and
+    how many there are [B]. By kind of layer: entry_slots [B], where the entry goes that this token is part of; entries
+    [B], how many are complete with this token; second: what the attention reads besides, slots (None: the indexer
+    chooses them) and lengths.
+    """
+
+    window_slots: Tensor
+    window: tuple[Tensor, Tensor]
+    entry_slots: dict[str, Tensor]
+    entries: dict[str, Tensor]
+    second: dict[str, tuple[Tensor | None, Tensor]]
 
 
 @dataclass(frozen=True)

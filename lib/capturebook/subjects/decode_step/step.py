@@ -16,7 +16,7 @@ from .shapes import KINDS, SIZES, Shape
 from .state import make_requests, make_state
 from .weights import draw
 
-LANES = ("window", "compressor", "indexer", "shared")
+LANES = ("compressor", "indexer", "shared")
 CALLS = 8
 """Over so many calls positions advance by one token each; then they begin again, as requests that end and start do."""
 
@@ -49,10 +49,11 @@ def build(
     """One decode step of these layers on one rank of `tp`, without communication, on CUDA or on a CPU.
 
     layers: of "swa", "csa", "hca", in order. size: "flash", or "small" for a CPU. kernel: of the attention, "mma" or
-    "simt"; padded: it is given 64 heads where the rank has fewer. indexer: "bounded" or "stock". glue: "eager" or
-    "compiled". routing: "score", or "hash" by token. cache, keys: "bf16" or "fp8". overlap: side streams for the
-    window's token, the compressors, the indexer and the shared expert. context: what a request has room for in the
-    caches; max_context: in its page table and lists. Weights are random and bf16.
+    "simt"; padded: it is given 64 heads where the rank has fewer. indexer: "bounded" or "stock". glue: "eager",
+    "compiled" or "fused" (see `ops.GLUES`). routing: "score", or "hash" by token. cache, keys: "bf16" or "fp8".
+    overlap: side streams for the compressor, the indexer and the shared expert, forked and joined by `sync`, with a
+    `graph_break` for torch.compile (see `Lanes`). context: what a request has room for in the caches; max_context: in
+    its page table and lists. Weights are random and bf16.
     Outputs are each layer's streams and what it chose; they are judged by `reference.errors`.
     Raises ValueError naming the option.
     """
@@ -82,7 +83,8 @@ def build(
         heads = KERNEL_HEADS if padded else shape.heads
         pin(tuner, pinned_config(kernel, major * 10 + minor, heads, batch, cache))
         indexer_pinned.pin(indexer, major * 10 + minor)
-    return _step(made, ops, torch_ops(glue), shape, batch, context, device, kernels)
+    twin = torch_ops("eager" if glue == "fused" else glue)
+    return _step(made, ops, twin, shape, batch, context, device, kernels)
 
 
 def _stack(shape: Shape, kinds, routing, cache, keys, batch, context, max_context, device, lanes, padded) -> Stack:

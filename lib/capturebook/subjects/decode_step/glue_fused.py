@@ -1,0 +1,32 @@
+"""The same work in the fused operators of `kernels.glue`; bf16 only, and the sizes that they fix."""
+
+from torch import Tensor
+
+from ...kernels.glue import mhc_post, mhc_post_pre_norm, mhc_pre_norm, q_norm_rope, qkv_norm_store
+
+
+def enter(streams: Tensor, mix: Tensor, scale: Tensor, base: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`glue.enter` in two launches."""
+    normed, _, _, after, comb = mhc_pre_norm(streams, mix, scale, base, weight)
+    return normed, after, comb
+
+
+def between(streams, out, after, comb, mix, scale, base, weight) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`glue.between` in two launches."""
+    new, normed, _, _, after, comb = mhc_post_pre_norm(streams, out, after, comb, mix, scale, base, weight)
+    return new, normed, after, comb
+
+
+def leave(streams: Tensor, out: Tensor, after: Tensor, comb: Tensor) -> Tensor:
+    """`glue.leave` in one launch."""
+    return mhc_post(streams, out, after, comb)
+
+
+def latents(latent, q_norm, kv_norm, table, positions, cache, slots) -> Tensor:
+    """`glue.latents` in one launch."""
+    return qkv_norm_store(latent, q_norm, kv_norm, table, positions, cache, slots)[0]
+
+
+def heads_in(q: Tensor, table: Tensor, positions: Tensor, heads: int) -> Tensor:
+    """`glue.heads_in` in one launch."""
+    return q_norm_rope(q, table, positions, heads)
