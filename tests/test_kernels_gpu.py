@@ -9,7 +9,7 @@ from capturebook.kernels.sparse_mla import decode, decode_reference, decode_twin
 from capturebook.kernels.sparse_mla import pinned as pinned_module
 from capturebook.kernels.sparse_mla.combine import combine_kernel
 from capturebook.kernels.sparse_mla.inputs import make_inputs
-from capturebook.kernels.sparse_mla.launch import main_arguments, run
+from capturebook.kernels.sparse_mla.launch import constants_of, main_arguments, run
 from capturebook.kernels.sparse_mla.mma import mma_kernel, prune, shared_bytes
 from capturebook.kernels.sparse_mla.pinned import pin, pinned_config
 from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
@@ -79,7 +79,7 @@ def test_short_contexts(context):
 def test_every_configuration_that_fits(kernel, heads, batch):
     """Each by itself: the autotuner would only ever show its favourite."""
     autotuner = KERNELS[kernel]
-    constants = {"DOT_FP32": False} if kernel == "mma" else {}
+    constants = constants_of(kernel, "bf16", compute_capability())
     inputs = make_inputs(3, batch=batch, heads=heads, context=2048, device="cuda", holes=0.05)
     configs = prune(autotuner.configs, {}, HEADS=heads) if kernel == "mma" else autotuner.configs
     for config in configs:
@@ -95,7 +95,8 @@ def test_shared_memory_is_what_pruning_assumes():
     arguments = main_arguments(inputs.tensors(), out, lse, inputs.scale, final=True)
     for config in prune(mma_kernel.configs, {}, HEADS=64):
         grid = (64 // config.kwargs["BLOCK_H"], 1, 2)
-        compiled = mma_kernel.fn[grid](**arguments, DOT_FP32=False, **config.all_kwargs())
+        constants = constants_of("mma", "bf16", compute_capability())
+        compiled = mma_kernel.fn[grid](**arguments, **constants, **config.all_kwargs())
         bound = shared_bytes(config, compute_capability())
         assert bound - 1024 <= compiled.metadata.shared <= bound, str(config)
 

@@ -15,22 +15,31 @@ def combine_kernel(
     HEADS: tl.constexpr,
     D: tl.constexpr,
     BLOCK_S: tl.constexpr,
+    CHUNK: tl.constexpr,
+    PDL: tl.constexpr,
 ):
-    """One program per (head, request). BLOCK_S is a power of two >= splits."""
+    """One program per (head, request, CHUNK columns). BLOCK_S is a power of two >= splits.
+
+    PDL: launched while the main kernel runs (programmatic dependent launch, sm_90 and later), whose results it waits
+    for; without the launch attribute there is nothing to wait for.
+    """
     head = tl.program_id(0)
     request = tl.program_id(1).to(tl.int64)
-    columns = tl.arange(0, D)
+    columns = tl.program_id(2) * CHUNK + tl.arange(0, CHUNK)
     split = tl.arange(0, BLOCK_S)
     present = split < splits
     row = (request * splits + split) * HEADS + head
+    own_sink = tl.load(sink + head)
+    if PDL:
+        tl.extra.cuda.gdc_wait()
 
     parts = tl.load(partial_lse + row, mask=present, other=-float("inf"))
+    values = tl.load(partial_out + row[:, None] * D + columns[None, :], mask=present[:, None], other=0.0)
     top = tl.max(parts, 0)
     base = tl.where(top == -float("inf"), 0.0, top)
     weights = tl.exp(parts - base)
     total = tl.sum(weights, 0)
-    denominator = total + tl.exp(tl.load(sink + head) - base)
-    values = tl.load(partial_out + row[:, None] * D + columns[None, :], mask=present[:, None], other=0.0)
+    denominator = total + tl.exp(own_sink - base)
     merged = tl.sum(values * weights[:, None], 0) * tl.where(denominator == 0.0, 0.0, 1.0 / denominator)
 
     tl.store(out + (request * HEADS + head) * D + columns, merged.to(out.dtype.element_ty))

@@ -59,10 +59,20 @@ def run(
         **main_arguments(tensors, target, target_lse, scale, splits == 1), **constants
     )
     if splits > 1:
-        combine[(heads, batch)](
-            **combine_arguments(target, target_lse, sink, out, lse, splits),
-        )
+        merge(combine, target, target_lse, sink, out, lse, pdl=constants.get("PDL", False))
     return out, lse
+
+
+def merge(combine, partial_out: Tensor, partial_lse: Tensor, sink: Tensor, out: Tensor, lse: Tensor, pdl: bool) -> None:
+    """Launches `combine_kernel` (or what wrap_triton makes of it) on the results of all splits.
+
+    pdl: the kernel before it was launched by the same call and lets its successor start early; then the launch may
+    overlap it. Inductor launches user kernels by itself and has no such launches: there the order is as ever.
+    """
+    arguments = combine_arguments(partial_out, partial_lse, sink, out, lse, partial_out.shape[1], pdl)
+    options = {"launch_pdl": True} if pdl and isinstance(combine, triton.JITFunction) else {}
+    batch, heads, d = out.shape
+    combine[(heads, batch, d // arguments["CHUNK"])](**arguments, **options)
 
 
 def targets(q: Tensor, splits: int, out_dtype: torch.dtype = torch.bfloat16) -> tuple[Tensor, Tensor]:
@@ -76,7 +86,7 @@ def targets(q: Tensor, splits: int, out_dtype: torch.dtype = torch.bfloat16) -> 
 
 def constants_of(kernel: str, cache: str, sm: int) -> dict[str, bool]:
     """Constants of a main kernel on a GPU, besides those of its arguments and configuration. sm: 90 for 9.0."""
-    constants = {"DOT_FP32": False} if kernel == "mma" else {}
+    constants = {"DOT_FP32": False, "PDL": sm >= 90} if kernel == "mma" else {}
     return constants | ({"E4M3": sm >= 89} if cache == "fp8" else {})
 
 
@@ -86,7 +96,7 @@ def main_grid(batch: int, heads: int, splits: int):
 
 
 def main_arguments(tensors: tuple[Tensor, ...], out: Tensor, lse: Tensor, scale: float, final: bool) -> dict:
-    """Arguments of the main kernels by name, without what a configuration sets (and E4M3 and DOT_FP32).
+    """Arguments of the main kernels by name, without what a configuration and `constants_of` set.
 
     Those of the fp8 kernels have the pages' sizes besides.
     """
@@ -120,9 +130,10 @@ def main_arguments(tensors: tuple[Tensor, ...], out: Tensor, lse: Tensor, scale:
 
 
 def combine_arguments(
-    partial_out: Tensor, partial_lse: Tensor, sink: Tensor, out: Tensor, lse: Tensor, splits: int
+    partial_out: Tensor, partial_lse: Tensor, sink: Tensor, out: Tensor, lse: Tensor, splits: int, pdl: bool = False
 ) -> dict:
-    """Arguments of `combine_kernel` by name."""
+    """Arguments of `combine_kernel` by name; pdl as its PDL."""
+    block = power_of_two(splits)
     return dict(
         partial_out=partial_out,
         partial_lse=partial_lse,
@@ -132,5 +143,7 @@ def combine_arguments(
         splits=splits,
         HEADS=out.shape[1],
         D=out.shape[2],
-        BLOCK_S=power_of_two(splits),
+        BLOCK_S=block,
+        CHUNK=max(64, min(out.shape[2], 8192 // block)),  # 64 values or fewer in each of 128 threads
+        PDL=pdl,
     )

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .tiles import finish, load_indices, load_length, split_range
+from .tiles import finish, keep_slots, load_length, read_slots
 
 CONFIGS = [
     triton.Config({"BLOCK_H": 16, "BLOCK_N": 32}, num_warps=4, num_stages=2),
@@ -72,6 +72,7 @@ def mma_kernel(
     D: tl.constexpr,
     FINAL: tl.constexpr,
     DOT_FP32: tl.constexpr,  # operands of tl.dot in fp32, for Triton's interpreter only
+    PDL: tl.constexpr,  # sm_90 and later: lets the combine be launched early
     BLOCK_H: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
@@ -85,11 +86,16 @@ def mma_kernel(
     # A Python float is fp32 to Triton and fp64 to Inductor, and fp64 accumulators do not compile.
     scale_log2 = (scale * log2e).to(tl.float32)
 
-    window_length = load_length(window_lengths, request, window_width)
-    extra_length = load_length(extra_lengths, request, extra_width)
+    if PDL and not FINAL:
+        tl.extra.cuda.gdc_launch_dependents()  # the combine may be set up meanwhile; it waits for this kernel's end
+
     window_list = window_indices + request * window_width
     extra_list = extra_indices + request * extra_width
-    first, end, window_tiles = split_range(window_length, extra_length, split, splits, BLOCK_N)
+    window_tiles = tl.cdiv(window_width, BLOCK_N)
+    slots = read_slots(split, window_tiles, window_list, window_width, extra_list, extra_width, BLOCK_N)
+    window_length = load_length(window_lengths, request, window_width)
+    extra_length = load_length(extra_lengths, request, extra_width)
+    end = window_tiles + tl.cdiv(extra_length, BLOCK_N)
 
     q_tile = tl.load(q + (request * HEADS + heads)[:, None] * D + columns[None, :], mask=head_ok[:, None], other=0.0)
     if DOT_FP32:
@@ -100,12 +106,14 @@ def mma_kernel(
 
     # The indices of the next tile travel as a loop variable: loaded inside the loop, they would take a stage of the
     # pipeline from the rows they point at.
-    slots = load_indices(first, window_tiles, window_list, window_length, extra_list, extra_length, BLOCK_N)
-    for tile in tl.range(first, end):
+    slots = keep_slots(slots, split, window_tiles, window_length, extra_length, BLOCK_N)
+    for tile in tl.range(split, end, splits):
         valid = slots >= 0
         cache = tl.where(tile < window_tiles, window_cache, extra_cache)
         rows = tl.load(cache + slots.to(tl.int64)[:, None] * D + columns[None, :], mask=valid[:, None], other=0.0)
-        slots = load_indices(tile + 1, window_tiles, window_list, window_length, extra_list, extra_length, BLOCK_N)
+        after = tile + splits
+        slots = read_slots(after, window_tiles, window_list, window_width, extra_list, extra_width, BLOCK_N)
+        slots = keep_slots(slots, after, window_tiles, window_length, extra_length, BLOCK_N)
         if DOT_FP32:
             rows = rows.to(tl.float32)
         scores = tl.dot(q_tile, rows.T, input_precision="ieee") * scale_log2

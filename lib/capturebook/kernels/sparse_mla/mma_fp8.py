@@ -11,7 +11,7 @@ import triton.language as tl
 
 from .fp8_rows import dequantise, load_raw, load_rope, load_scales, locate, opaque
 from .mma import fitting
-from .tiles import finish, load_indices, load_length, split_range
+from .tiles import finish, keep_slots, load_length, read_slots
 
 CONFIGS = [
     triton.Config({"BLOCK_H": 16, "BLOCK_N": 32}, num_warps=4, num_stages=2),
@@ -70,6 +70,7 @@ def mma_fp8_kernel(
     EXTRA_PAGE: tl.constexpr,
     E4M3: tl.constexpr,
     DOT_FP32: tl.constexpr,  # operands of tl.dot in fp32 and no inline PTX, for Triton's interpreter only
+    PDL: tl.constexpr,  # sm_90 and later: lets the combine be launched early
     BLOCK_H: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
@@ -82,11 +83,16 @@ def mma_fp8_kernel(
     # A Python float is fp32 to Triton and fp64 to Inductor, and fp64 accumulators do not compile.
     scale_log2 = (scale * log2e).to(tl.float32)
 
-    window_length = load_length(window_lengths, request, window_width)
-    extra_length = load_length(extra_lengths, request, extra_width)
+    if PDL and not FINAL:
+        tl.extra.cuda.gdc_launch_dependents()  # the combine may be set up meanwhile; it waits for this kernel's end
+
     window_list = window_indices + request * window_width
     extra_list = extra_indices + request * extra_width
-    first, end, window_tiles = split_range(window_length, extra_length, split, splits, BLOCK_N)
+    window_tiles = tl.cdiv(window_width, BLOCK_N)
+    slots = read_slots(split, window_tiles, window_list, window_width, extra_list, extra_width, BLOCK_N)
+    window_length = load_length(window_lengths, request, window_width)
+    extra_length = load_length(extra_lengths, request, extra_width)
+    end = window_tiles + tl.cdiv(extra_length, BLOCK_N)
 
     q_row = q + (request * HEADS + heads)[:, None] * D
     c256, c128, c64 = tl.arange(0, 256)[None, :], tl.arange(0, 128)[None, :], tl.arange(0, 64)[None, :]
@@ -105,8 +111,8 @@ def mma_fp8_kernel(
 
     # The indices of the next tile travel as a loop variable: loaded inside the loop, they would take a stage of the
     # pipeline from the rows they point at.
-    slots = load_indices(first, window_tiles, window_list, window_length, extra_list, extra_length, BLOCK_N)
-    for tile in tl.range(first, end):
+    slots = keep_slots(slots, split, window_tiles, window_length, extra_length, BLOCK_N)
+    for tile in tl.range(split, end, splits):
         valid = slots >= 0
         in_window = tile < window_tiles
         cache = tl.where(in_window, window_cache, extra_cache)
@@ -116,7 +122,9 @@ def mma_fp8_kernel(
         raw1 = load_raw(cache, row, valid, 256, 128)
         raw2 = load_raw(cache, row, valid, 384, 64)
         rows3 = load_rope(cache, row, valid)
-        slots = load_indices(tile + 1, window_tiles, window_list, window_length, extra_list, extra_length, BLOCK_N)
+        after = tile + splits
+        slots = read_slots(after, window_tiles, window_list, window_width, extra_list, extra_width, BLOCK_N)
+        slots = keep_slots(slots, after, window_tiles, window_length, extra_length, BLOCK_N)
         if BLOCK_H < 64 and not DOT_FP32:
             raw0, raw1, raw2 = opaque(raw0), opaque(raw1), opaque(raw2)
         rows0 = dequantise(raw0, scales, 0, 4, E4M3, DOT_FP32)

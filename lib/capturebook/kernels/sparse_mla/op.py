@@ -133,12 +133,13 @@ def _sparse_mla_decode(
     )
     if q.device.type == "cpu":
         return decode_twin(*tensors, scale)
-    entries = pinned_entries(kernel, "bf16")
+    major, minor = torch.cuda.get_device_capability(q.device)
+    constants = constants_of(kernel, "bf16", major * 10 + minor) | {"entries": pinned_entries(kernel)}
     # torch finds an operator's kernels by reading its source for wrap_triton(<name>), so both are spelled out
     combine = wrap_triton(combine_kernel)
     if kernel == "mma":
-        return run(wrap_triton(mma_kernel), combine, kernel, tensors, scale, entries=entries, DOT_FP32=False)
-    return run(wrap_triton(simt_kernel), combine, kernel, tensors, scale, entries=entries)
+        return run(wrap_triton(mma_kernel), combine, kernel, tensors, scale, **constants)
+    return run(wrap_triton(simt_kernel), combine, kernel, tensors, scale, **constants)
 
 
 @triton_op("capturebook::sparse_mla_decode_fp8", mutates_args=())

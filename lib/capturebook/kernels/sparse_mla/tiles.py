@@ -1,4 +1,9 @@
-"""Triton pieces both kernels share: which tiles of the two index lists a program reads, and how a row ends."""
+"""Triton pieces the kernels share: which tiles of the two index lists a program reads, and how a row ends.
+
+Two ways to deal tiles out. The stock kernels take runs of tiles, counted by the lengths (`split_range`,
+`load_indices`): the first index waits for the lengths, a round trip to memory. The tensor-core kernels take every
+`splits`-th tile, counted by the widths (`read_slots`, `keep_slots`): indices, lengths and queries are fetched at once.
+"""
 
 import triton
 import triton.language as tl
@@ -35,6 +40,26 @@ def load_indices(tile, window_tiles, window_indices, window_length, extra_indice
     length = tl.where(in_window, window_length, extra_length)
     position = tl.where(in_window, tile, tile - window_tiles) * BLOCK_N + tl.arange(0, BLOCK_N)
     return tl.load(indices + position, mask=position < length, other=-1)
+
+
+@triton.jit
+def read_slots(tile, window_tiles, window_list, window_width, extra_list, extra_width, BLOCK_N: tl.constexpr):
+    """[BLOCK_N] int32 slots of one tile, as they stand in the lists; -1 beyond a list's width.
+
+    Tiles of the window list come first, `window_tiles` of them whatever its length, those of the extra list after.
+    """
+    in_window = tile < window_tiles
+    position = tl.where(in_window, tile, tile - window_tiles) * BLOCK_N + tl.arange(0, BLOCK_N)
+    indices = tl.where(in_window, window_list, extra_list)
+    return tl.load(indices + position, mask=position < tl.where(in_window, window_width, extra_width), other=-1)
+
+
+@triton.jit
+def keep_slots(slots, tile, window_tiles, window_length, extra_length, BLOCK_N: tl.constexpr):
+    """The slots of one tile that lie within the lengths, -1 for the others: their rows are not read."""
+    in_window = tile < window_tiles
+    position = tl.where(in_window, tile, tile - window_tiles) * BLOCK_N + tl.arange(0, BLOCK_N)
+    return tl.where(position < tl.where(in_window, window_length, extra_length), slots, -1)
 
 
 @triton.jit
