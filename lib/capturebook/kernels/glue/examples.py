@@ -12,8 +12,8 @@ from .inputs import make_inputs, make_layer
 from .mhc import collapse_kernel, expand_kernel, project_kernel
 from .out_heads import out_heads_kernel
 from .q_heads import q_heads_kernel
-from .quantise import quantise_kernel
 from .qkv import qkv_kernel
+from .quantise_rows import quantise_kernel
 from .reference import COPIES
 from .swiglu import swiglu_kernel
 

@@ -13,7 +13,7 @@ from . import launch_rows as launch
 from .check import BF16, check, check_groups, check_heads, rotation
 from .out_heads import out_heads_kernel
 from .q_heads import q_heads_kernel
-from .quantise import quantise_kernel
+from .quantise_rows import quantise_kernel
 from .reference_rows import q_heads_reference, quantise_reference, rotate_reference, swiglu_reference
 from .swiglu import swiglu_kernel
 
@@ -116,4 +116,3 @@ def _out_heads(out: Tensor, table: Tensor, positions: Tensor, heads: int) -> tup
 @_out_heads.register_fake
 def _(out, table, positions, heads):
     return launch.fp8_rows(out, out.shape[0], heads * out.shape[2])
-
