@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -133,6 +134,17 @@ def test_jump_hosts_and_control_sockets_are_the_users_own(sshd, bench, monkeypat
     finally:
         subprocess.run(["ssh", "-F", config, "-O", "exit", "far"], capture_output=True)
         shutil.rmtree(short)
+
+
+@ssh_only
+def test_forwards_of_the_users_own_configuration_are_let_alone(sshd, bench, monkeypatch):
+    # As while the user works there in a session of their own, which holds the port.
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        taken = f"Host gpu1\n LocalForward {held.getsockname()[1]} 127.0.0.1:22\n ExitOnForwardFailure yes\n"
+        configure(bench, monkeypatch, sshd, "Host gpu1\n", taken)
+        record = serve(bench)
+        assert record.status == "pass", record.reason
+        launching.stop(record.run, bench.events.append)
 
 
 @ssh_only

@@ -19,7 +19,15 @@ from importlib import resources
 SSH = "CAPTUREBOOK_SSH"
 """Variable that holds the ssh command, if not "ssh": as in "ssh -F other_config"."""
 
-SSH_OPTIONS = ("-T", "-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=5", "-oServerAliveCountMax=2")
+SSH_OPTIONS = (
+    "-T",
+    "-oBatchMode=yes",
+    "-oConnectTimeout=10",
+    "-oServerAliveInterval=5",
+    "-oServerAliveCountMax=2",
+    # The forwards of the user's own configuration are for the user's own sessions, which may hold their ports.
+    "-oClearAllForwardings=yes",
+)
 
 
 class ChannelError(RuntimeError):
@@ -41,6 +49,10 @@ def words(**values: str | int) -> str:
     return "".join(f"cb_{name}={shlex.quote(str(value))}\n" for name, value in values.items())
 
 
+def ssh_command() -> list[str]:
+    return shlex.split(os.environ.get(SSH, "ssh"))
+
+
 def encoded(text: str) -> bytes:
     """As file names and arguments are bytes."""
     return text.encode("utf-8", "surrogateescape")
@@ -57,8 +69,7 @@ class Channel:
         if host is None:
             command = ["/bin/sh", "-c", boot]
         else:
-            ssh = shlex.split(os.environ.get(SSH, "ssh"))
-            command = [*ssh, *SSH_OPTIONS, *extra, "--", host, f"exec /bin/sh -c '{boot}'"]
+            command = [*ssh_command(), *SSH_OPTIONS, *extra, "--", host, f"exec /bin/sh -c '{boot}'"]
         try:
             # A session of its own: Ctrl-C at the terminal is for us to answer, not for the connection to die of.
             self._process = subprocess.Popen(
