@@ -52,6 +52,7 @@ def decode(
     padding; lengths [B] int32, only the leftmost `length` entries count; sink [H] fp32; scale multiplies q.k; kernel
     "mma" or "simt" (on a CPU both are the torch twin). Everything contiguous, on one device; N may be 0.
     Returns out [B, H, 512] bf16 and lse [B, H] fp32: natural log, sink excluded; an empty row gives 0 and -inf.
+    Several query tokens a request (speculative decoding) are as many rows: q [B * T, H, 512], each with its own lists.
     out_h = sum_i exp(s_hi) v_i / (sum_i exp(s_hi) + exp(sink_h)), s_hi = scale q_h . k_i: FlashMLA's sparse decode, but
     for the lse of an empty row, which is +inf there.
     No host synchronisation: the work follows the lengths on the device, and a captured graph replays with new ones.
