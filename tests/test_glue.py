@@ -1,4 +1,4 @@
-"""mHC on a CPU: reference by loops and by hand, twin, operators, cost, the kernels interpreted and compiled."""
+"""mHC on a CPU: reference by loops and by hand, twin, operators, cost; all of the glue's kernels compiled."""
 
 import json
 import math
@@ -164,4 +164,4 @@ def test_kernels_compile_without_spills(sm):
         assert set(example.args) == {p.name for p in example.kernel.params}
         row = compile_row(specialise(example.kernel, example.args, example.config, sm), sm)
         assert row["fits"] and row["spills"] == row["stack"] == 0, example.name
-        assert ("HMMA" in row["instructions"]) == example.name.startswith("project"), "TF32 in three products"
+        assert ("HMMA" in row["instructions"]) == ("project" in example.name), example.name

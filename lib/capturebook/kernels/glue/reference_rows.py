@@ -95,9 +95,10 @@ def store_reference(rows: Tensor, cache: Tensor, slots: Tensor) -> None:
         cache[target] = torch.where(none, cache[target], rows.to(cache.dtype))
         return
     page, stride = formats.page_tokens(cache.shape[1]), cache.shape[1]
-    entry = formats.quantise(rows, 1)[:, : formats.TOKEN_BYTES]
+    used = formats.TOKEN_BYTES - 1  # the eighth byte of the scales is nobody's
+    entry = formats.quantise(rows, 1)[:, :used]
     start, token = target // page * stride, target % page
-    byte = torch.arange(formats.TOKEN_BYTES, device=cache.device)
+    byte = torch.arange(used, device=cache.device)
     scale = byte - formats.ROW_BYTES
     at = torch.where(
         byte < formats.ROW_BYTES,
