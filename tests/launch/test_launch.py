@@ -208,6 +208,15 @@ def test_bad_launch_files_are_one_line_and_start_nothing(tmp_path, monkeypatch, 
     assert not bench.ids()
 
 
+@pytest.mark.parametrize("target", ["nowhere", "sub"])
+def test_a_link_in_a_delivered_folder_is_not_left_out_unsaid(tmp_path, target):
+    bench = Bench(tmp_path)
+    bench.write("data/sub/file", "x")
+    (tmp_path / "local/data/link").symlink_to(target)
+    with pytest.raises(launching.LaunchFileError, match="^files: 'data/link' is no file; allowed in a folder"):
+        bench.spec(command=["true"], result={"log": "x"}, files=["data"]).deliveries()
+
+
 @pytest.mark.parametrize(
     ("url", "port"),
     [

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
+from capturebook import cli, provenance
 from capturebook import launch as launching
-from capturebook import provenance
 from capturebook.report.run_data import RunData
 
 ssh_only = pytest.mark.parametrize("bench", ["ssh"], indirect=True)
@@ -91,3 +91,13 @@ def test_what_the_chain_refuses_there_is_said_here(checkout):
     refused = checkout.cli(*command(checkout, "--set", "heads=7"), cwd=checkout.root)
     err = refused.communicate(timeout=60)[1]
     assert refused.returncode == 2 and err.count("\n") == 1 and "heads" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [(["--host", ""], "host: given ''"), (["--python", "python3"], "--python: given 'python3' without")],
+)
+def test_a_host_that_is_empty_is_not_this_machine(capsys, words, says):
+    assert cli.main(["run", "cpu", *words]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and says in err

@@ -69,6 +69,11 @@ NAMED = {
         "#!/bin/sh\ncat >run.py <<'EOF2'\nprint(1)\n  EOF2\npython3 run.py\necho RESULT\n",
         {},
     ),
+    "C3: a script that is delivered beside it": (
+        ("C3", "syntax", "not_run", "helper: line 5: warning: here-document at line 2"),
+        "#!/bin/sh\nsh ./helper\necho RESULT\n",
+        {"files": ["helper"]},
+    ),
     "C3: CR line ends": (("C3", "syntax", "not_run", "CR line end in line 1"), "#!/bin/sh\r\necho RESULT\r\n", {}),
     "C3: a Python script that does not parse": (
         ("C3", "syntax", "not_run", "SyntaxError"),
@@ -110,6 +115,11 @@ NAMED = {
         ": >result.txt\n",
         {"result": {"file": "result.txt"}},
     ),
+    "C11: the result is no file": (
+        ("C11", "end", "not_run", "is no file but a fifo"),
+        "mkfifo result.txt\n",
+        {"result": {"file": "result.txt"}},
+    ),
     "C13: past the deadline": (
         ("C13", "end", "timeout", "no end within 1 s"),
         "setsid sleep 311 &\nsh -c 'trap \"\" TERM; sleep 312; sleep 313'\n",
@@ -141,6 +151,7 @@ def test_it_is_named(bench, plant):
     old.mkdir()
     (old / "result.txt").write_text("PASS\n")
     bench.write("die.ipynb", DIE)
+    bench.write("helper", "#!/bin/bash\ncat >run.py <<'E'\nprint(1)\n  E\npython3 run.py\n")
     if "cwd" in fields:
         fields["cwd"] = fields["cwd"].replace("{old}", str(old))
     began = time.monotonic()

@@ -10,7 +10,7 @@ import pytest
 from launch_bench import READY, SERVER, free_port, here_only, log_of, serve, stage
 
 from capturebook import launch as launching
-from capturebook.launch import readiness
+from capturebook.launch import procfs, readiness
 
 
 def test_ready_means_real_work_by_our_process(bench):
@@ -37,6 +37,54 @@ def test_a_server_on_every_address_is_reported(bench):
     assert any("every address" in caveat for caveat in record.caveats)
     assert [line for line in bench.events if line.startswith("caveat: it listens on every address")]
     launching.stop(record.run, bench.events.append)
+
+
+# Listens on loopback, and on every address of both kinds; says which ports it got.
+WIDE = """\
+import socket, time
+kept = [socket.create_server(("127.0.0.1", 0)), socket.create_server(("", 0))]
+kept += [socket.create_server(("::", 0), family=socket.AF_INET6)] if socket.has_ipv6 else []
+print("RESULT", *(one.getsockname()[1] for one in kept), flush=True)
+time.sleep(1.6)
+"""
+
+
+@here_only
+def test_what_else_can_be_reached_is_reported(bench):
+    for ends in ({"ready": {"log": "^RESULT"}}, {"result": {"log": "^RESULT"}}):
+        record = bench.script(WIDE, name="w.py", interpreter=[sys.executable], **ends)
+        assert record.status == "pass", record.reason
+        _, loopback, *wide = log_of(bench, record)[0].split()
+        told = " ".join(record.caveats)
+        assert all(f"every address, port {port}:" in told for port in wide) and f"port {loopback}:" not in told
+        launching.stop(record.run, bench.events.append)
+
+
+@here_only
+def test_a_server_on_another_port_is_told(bench):
+    other = free_port()
+    bench.write("server.py", SERVER)
+    command = [sys.executable, "{folder}/server.py", str(other)]
+    record = bench.launch(command=command, files=["server.py"], port="auto", ready=READY, deadline=1.5)
+    assert (record.status, record.payload["class"]) == ("timeout", "C10")
+    assert f"but it listens on port {other}" in record.reason, record.reason
+
+
+@pytest.mark.parametrize(
+    ("address", "where", "loopback"),
+    [
+        ("0100007F", "127.0.0.1", True),
+        ("00000000", "every address", False),
+        ("0500000A", "10.0.0.5", False),
+        ("00000000000000000000000001000000", "::1", True),
+        ("0" * 32, "every address", False),
+        ("0000000000000000FFFF00000100007F", "127.0.0.1", True),
+        ("B80D0120000000000000000001000000", "2001:db8::1", False),
+    ],
+)
+def test_where_a_socket_listens(address, where, loopback):
+    found = procfs.Socket(1, "2", address)
+    assert (found.where, found.loopback) == (where, loopback)
 
 
 @here_only

@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--run-dir", metavar="RUN", help="run folder to make or to resume")
     p.add_argument("--expect", choices=OWNERS, metavar="OWNER", help=f"exit 4 unless it is: {', '.join(OWNERS)}")
     p.add_argument("--host", metavar="H", help="run there, over ssh, and fetch the run folder")
-    p.add_argument("--python", default="python3", metavar="P", help="with --host: the interpreter there")
+    p.add_argument("--python", metavar="P", help="with --host: the interpreter there; else python3")
 
     p = add("probe", probe.probe, "probe one step: controls, the question's arms, a verdict")
     p.add_argument("target", metavar="TARGET", help="pkg.mod:build or file.py:build")

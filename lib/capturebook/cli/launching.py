@@ -122,7 +122,9 @@ def run_there(args) -> int:
         arguments += [f"--only={args.only}"] * bool(args.only) + [f"--expect={args.expect}"] * bool(args.expect)
         name = Path(preset).stem or "run"
         with _surviving():
-            record = launching.run_there(args.host, name, arguments, args.python, on_event=say, show=_lines)
+            record = launching.run_there(
+                args.host, name, arguments, args.python or "python3", on_event=say, show=_lines
+            )
     except (ValueError, FileNotFoundError) as exc:
         raise InputError(exc) from None
     if record.status != "pass":

@@ -26,8 +26,10 @@ def run(args) -> int:
         can_be_file("preset", args.preset)
     if args.preset and (status := _comparison(args)) is not None:
         return status
-    if args.host:
+    if args.host is not None:
         return launching.run_there(args)
+    if args.python is not None:
+        raise InputError(f"--python: given {args.python!r} without --host; here it is this interpreter")
     facts = provenance.collect()
     try:
         params, why = _parameters(args, facts)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from . import identity
+from . import exposure, identity
 from . import result as results
 from .channel import ChannelError
 from .host import LOG_PART, Host, Refused, State
@@ -20,6 +20,9 @@ from .store import Entry
 
 LOOK_AGAIN = 3.0
 """Seconds after the start in which the program's environment is looked at with each poll: a wrapper may change it."""
+
+LOOK_WHERE = 1.0
+"""Seconds after the start of a script at which it is first looked where it listens."""
 
 GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -196,8 +199,12 @@ class Following:
                 raise NotHeld(f"its log says: {line}", self.said_class(), status="fail")
 
     def _end(self, evidence: dict) -> None:
+        look = LOOK_WHERE
         while not self.state.ended:
             state = self.wait()
+            if state.seconds > look and not state.ended:
+                exposure.note(self)
+                look = 3 * state.seconds
             if state.abandoned:
                 raise NotHeld("its keeper was killed, so its exit status is lost", "C7", status="fail")
         while self.log.offset < (self.state.log_size or 0):

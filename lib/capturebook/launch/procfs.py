@@ -1,30 +1,40 @@
 """What /proc of a host says, parsed here: sockets, their owners, and the tree of processes."""
 
 import re
+import socket
 from dataclasses import dataclass
 
 from .channel import Refused
 
 _STAT = re.compile(rb"^(\d+) \((.*?)\) ([A-Za-z]) (\d+) (\d+) (\d+) ", re.MULTILINE | re.DOTALL)
 _ANY = {"0" * 8, "0" * 32}
+_MAPPED = "0000000000000000FFFF0000"
 _LISTEN = "0A"
 
 
 @dataclass(frozen=True)
 class Socket:
-    """A listening TCP socket: `inode` tells its owner, `wide` whether it listens on every address."""
+    """A listening TCP socket: `inode` tells its owner; `address` is as /proc writes it."""
 
     port: int
     inode: str
     address: str
 
     @property
-    def wide(self) -> bool:
-        return self.address in _ANY
+    def loopback(self) -> bool:
+        return (
+            self.address.endswith("7F") and self.address[:-8] in ("", _MAPPED) or self.address == "0" * 24 + "01000000"
+        )
 
     @property
-    def loopback(self) -> bool:
-        return self.address.endswith("7F") and len(self.address) == 8 or self.address == "0" * 24 + "01000000"
+    def where(self) -> str:
+        """What it listens on, in words."""
+        if self.address in _ANY:
+            return "every address"
+        if len(self.address) == 8 or self.address[:-8] == _MAPPED:
+            return socket.inet_ntoa(bytes.fromhex(self.address[-8:])[::-1])
+        words = [bytes.fromhex(self.address[at : at + 8])[::-1] for at in range(0, 32, 8)]
+        return socket.inet_ntop(socket.AF_INET6, b"".join(words))
 
 
 def listening(table: bytes) -> list[Socket]:

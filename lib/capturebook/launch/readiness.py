@@ -4,11 +4,14 @@ import shlex
 import time
 from contextlib import closing
 
+from . import exposure
 from .adapters import ADAPTERS, names_the_run
 from .channel import ChannelError
 from .forward import Forward
 from .ready import Work, expecting
 from .stages import NotHeld
+
+NOTHING = "nothing listens on its port yet"
 
 SETTLE = 1.0
 """Seconds that a server must outlive its first answer."""
@@ -20,7 +23,7 @@ def until_ready(following, evidence: dict) -> None:
     asked, work = following.what["ready"] or {}, None
     adapter = ADAPTERS.get(following.what["adapter"])
     base = f"http://127.0.0.1:{following.what['port']}" if adapter else asked["url"]
-    seen = "nothing listens on its port yet" if base else "its log does not match yet"
+    seen = NOTHING if base else "its log does not match yet"
     with closing(Forward(base, following.entry.info["host"])) as forward:
         while True:
             try:
@@ -28,6 +31,8 @@ def until_ready(following, evidence: dict) -> None:
             except NotHeld as exc:
                 if exc.status != "timeout" or not exc.klass:
                     raise
+                if base and seen == NOTHING:
+                    seen += exposure.elsewhere(following)
                 late = f"not ready within {following.deadline:g} s: {seen}{following.phase()}"
                 raise NotHeld(late, "C10", status="timeout") from None
             if state.ended or state.abandoned:
@@ -53,6 +58,7 @@ def until_ready(following, evidence: dict) -> None:
     if adapter:
         _named(following, adapter, evidence)
     _still_there(following, evidence)
+    exposure.note(following)
 
 
 def _work(following, url):
@@ -90,9 +96,6 @@ def _owns_port(following, evidence: dict) -> bool:
     owner = owned[sockets[0].inode]
     program = following.state.program[0]
     evidence.update(port=port, owner=owner, owner_is="the program" if owner == program else "a descendant")
-    wide = f"it listens on every address, port {port}: others can reach it; bind 127.0.0.1"
-    if any(socket.wide for socket in sockets) and wide not in following.caveats:
-        following.caveats.append(wide)
     return True
 
 

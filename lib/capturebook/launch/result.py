@@ -40,6 +40,8 @@ def _file(host: Host, what: dict, hidden: str) -> str:
     now = host.file_print(wanted["file"])
     if not now:
         raise NotHeld(f"it left no file {name!r}", hidden)
+    if "regular" not in now:
+        raise NotHeld(f"{name!r} is no file but a {now.split(None, 6)[-1]}", "C11")
     # Size and sha256: a file that was only touched has another time.
     if now.split()[:2] == what["stale"].split()[:2]:
         untold = "remove it before the start, or write what differs ({nonce} does): the same again may be the old one"

@@ -188,7 +188,10 @@ class LaunchFile(_Strict):
         for name, local in listed.items():
             path = here / local
             if path.is_dir() and local != self.script:
-                inside = sorted(item for item in path.rglob("*") if item.is_file())
+                inside = sorted(item for item in path.rglob("*") if item.is_symlink() or not item.is_dir())
+                if odd := [item for item in inside if not item.is_file()]:
+                    shown = f"{local}/{odd[0].relative_to(path).as_posix()}"
+                    raise LaunchFileError(f"files: {shown!r} is no file; allowed in a folder: files and folders")
                 found |= {f"{name}/{item.relative_to(path).as_posix()}": item for item in inside}
             elif path.is_file():
                 found[name] = path

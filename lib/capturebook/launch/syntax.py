@@ -63,9 +63,11 @@ def check(what: Resolved, folder: str, deliveries: dict, host: Host, start: byte
 
     Raises NotHeld: C3 for grammar and line ends, C1 and C15 for code that is not in a file.
     """
+    interpreter, script = what.interpreter, what.script
     for name, data in deliveries.items():
         _refuse_carriage_returns(name, data)
-    interpreter, script = what.interpreter, what.script
+        if (shell := _shell_of(name, data)) and script != f"{folder}/{name}":
+            _parsed_by([shell], shell, f"{folder}/{name}", folder, host, start, optional=True)
     if not script:
         _check_command(what.command, folder, host, start, evidence)
         return
@@ -74,20 +76,29 @@ def check(what: Resolved, folder: str, deliveries: dict, host: Host, start: byte
     if kind == "python":
         _must_be_silent([*interpreter, "-c", _PYTHON_CHECK, script], kind, folder, host, start)
     elif kind:
-        _must_be_silent([*interpreter, "-n", script], kind, folder, host, start)
-        if kind != "bash":
-            # dash says nothing of a here-document without its end; bash does.
-            _must_be_silent(["bash", "-n", script], "bash", folder, host, start, optional=True)
+        _parsed_by(interpreter, kind, script, folder, host, start)
+
+
+def _shell_of(name: str, data: bytes) -> str:
+    """The shell that a delivered file is for, by its #! line, else by its suffix; "" for none."""
+    first = data.split(b"\n", 1)[0]
+    words = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
+    named = [PurePosixPath(word).name for word in words if not word.startswith("-")]
+    if words:
+        return next((word for word in named[:2] if word in SHELLS), "")
+    return "sh" if name.endswith(".sh") else ""
+
+
+def _parsed_by(interpreter: list[str], kind: str, script: str, folder, host, start, optional=False) -> None:
+    _must_be_silent([*interpreter, "-n", script], kind, folder, host, start, optional)
+    if kind != "bash":
+        # dash says nothing of a here-document without its end; bash does.
+        _must_be_silent(["bash", "-n", script], "bash", folder, host, start, optional=True)
 
 
 def _refuse_carriage_returns(name: str, data: bytes) -> None:
     first = data.split(b"\n", 1)[0]
-    shell = (
-        name.endswith(".sh")
-        or first.startswith(b"#!")
-        and first.rstrip().split(b"/")[-1].startswith(tuple(shell.encode() for shell in SHELLS))
-    )
-    checked = data if shell else first if first.startswith(b"#!") else b""
+    checked = data if _shell_of(name, data) or name.endswith(".sh") else first if first.startswith(b"#!") else b""
     if b"\r" in checked:
         line = checked[: checked.index(b"\r")].count(b"\n") + 1
         raise NotHeld(f"{name} has a CR line end in line {line}", "C3", "save it with LF line ends (dos2unix)")
