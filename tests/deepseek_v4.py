@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 
+from capturebook.subjects.decode_step.ends import Ends
 from capturebook.subjects.decode_step.shapes import SIZES, Shape
 
 LAYERS = ("swa", "csa", "hca")
@@ -132,6 +133,13 @@ def weights_of(layer, dtype: torch.dtype) -> dict[str, torch.Tensor]:
         found |= {"index.q": indexer.q_b_proj.weight, "index.weights": indexer.scorer.weights_proj.weight}
     fp32 = ("sink", "norm", "bias", "mix", "mix_scale", "mix_base", "table")
     return {name: value.detach() if name.endswith(fp32) else value.detach().to(dtype) for name, value in found.items()}
+
+
+def ends_of(model) -> Ends:
+    """What is before and behind the layers."""
+    head = model.model.hc_head
+    parts = (head.hc_fn, head.hc_scale, head.hc_base, model.model.norm.weight, model.lm_head.weight)
+    return Ends(*(part.detach() for part in (model.model.embed_tokens.weight, *parts)))
 
 
 def _compressor(name: str, module) -> dict[str, torch.Tensor]:

@@ -8,7 +8,7 @@ import torch
 from capturebook.subjects.decode_step import model
 from capturebook.subjects.decode_step.ops import torch_ops, triton_ops
 from capturebook.subjects.decode_step.state import make_requests, make_state
-from deepseek_v4 import LAYERS, OPERATORS, SHAPE, Watched, model_of, weights_of
+from deepseek_v4 import LAYERS, OPERATORS, SHAPE, Watched, ends_of, model_of, weights_of
 
 pytest.importorskip(
     "transformers.models.deepseek_v4",
@@ -66,6 +66,30 @@ def test_fp32_layers_agree_and_choose_the_same():
     errors, differ = run(SHAPE, torch.float32, torch_ops(), fed=False)
     assert max(errors) <= 1e-4
     assert not any(differ)
+
+
+def test_the_ends_agree_and_a_free_run_is_reported():
+    """From tokens to logits by ourselves, nothing fed: printed, not judged; another selection would change the rest."""
+    watched = Watched(model_of(SHAPE))
+    ends, fp32 = ends_of(watched.model), torch.float32
+    requests = make_requests(BATCH, CONTEXT, CONTEXT, 0, "cpu")
+    states = [make_state(SHAPE, kind, BATCH, CONTEXT, 0, "cpu", fp32, "bf16", "bf16") for kind in LAYERS]
+    weights = [weights_of(layer, fp32) for layer in watched.model.model.layers]
+    stack = model.stack(SHAPE, LAYERS, weights, states, requests, CONTEXT)
+    generator = torch.Generator().manual_seed(2)
+    worst, overlap = 0.0, []
+    for _ in range(20):
+        tokens = torch.randint(SHAPE.vocabulary, (BATCH,), generator=generator)
+        logits = watched.step(tokens)
+        assert torch.equal(ends.embed(tokens), watched.seen[0]["streams"])
+        assert torch.allclose(ends.logits(watched.seen[-1]["out"]), logits, atol=1e-4 * float(logits.abs().max()))
+        with torch.no_grad():
+            found = stack(torch_ops(), ends.embed(tokens), tokens)
+        free = ends.logits(found["2.hca.streams"])
+        worst = max(worst, float((free - logits).abs().max() / logits.abs().max()))
+        chosen = slots_of(requests, watched.seen[1]["chosen"], SHAPE.topk)
+        overlap += [len(set(a) & set(b)) / len(set(b)) for a, b in zip(found["1.csa.slots"].tolist(), chosen.tolist())]
+    print(f"free run: logits off by {worst}, selections shared {sum(overlap) / len(overlap):.3f}")
 
 
 def test_bf16_operators_agree_with_the_same_selection():

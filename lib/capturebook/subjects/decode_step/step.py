@@ -76,7 +76,8 @@ def build(
     tuner, shape = tuner_of(kernel, cache), SIZES[size].rank(tp)
     ops = triton_ops(kernel, indexer, glue)
     lanes = Lanes(LANES if overlap else (), sync, graph_break)
-    made = _stack(shape, list(layers), routing, cache, keys, batch, context, max_context, device, lanes, padded)
+    sizes = (size, tp, routing, cache, keys, batch, context, max_context, device)
+    made = assemble(list(layers), *sizes, lanes, padded)
     kernels = {tuner.base_fn.__name__: tuner, **indexer_pinned.TUNERS[indexer]}
     if tuning == "pinned" and device == "cuda":
         major, minor = torch.cuda.get_device_capability()
@@ -87,14 +88,27 @@ def build(
     return _step(made, ops, twin, shape, batch, context, device, kernels)
 
 
-def _stack(shape: Shape, kinds, routing, cache, keys, batch, context, max_context, device, lanes, padded) -> Stack:
+def assemble(
+    kinds: list[str],
+    size: str,
+    tp: int,
+    routing: str,
+    cache: str,
+    keys: str,
+    batch: int,
+    context: int,
+    max_context: int,
+    device: str,
+    lanes: Lanes | None = None,
+    padded: bool = False,
+) -> Stack:
+    """Layers of these kinds with random bf16 weights and full caches; options as `build` takes them, unchecked."""
+    shape, bf16 = SIZES[size].rank(tp), torch.bfloat16
     requests = make_requests(batch, context, max_context, 0, device)
-    bf16 = torch.bfloat16
     numbered = list(enumerate(kinds))
     weights = [draw(shape, kind, routing, number, device, bf16) for number, kind in numbered]
     states = [make_state(shape, kind, batch, context, n, device, bf16, cache, keys) for n, kind in numbered]
-    heads = KERNEL_HEADS if padded else 0
-    return stack(shape, kinds, weights, states, requests, context, lanes, heads)
+    return stack(shape, kinds, weights, states, requests, context, lanes, KERNEL_HEADS if padded else 0)
 
 
 def _step(made: Stack, ops: Ops, twin: Ops, shape: Shape, batch: int, context: int, device: str, kernels) -> Step:

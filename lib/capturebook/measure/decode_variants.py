@@ -1,0 +1,70 @@
+"""The switches of the decode step as a ladder, from what a stock server runs to everything exchanged, on one stack."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What of a step is exchanged; values as `subjects.decode_step.build` takes them."""
+
+    kernel: str = "mma"
+    padded: bool = False
+    indexer: str = "bounded"
+    glue: str = "fused"
+    overlap: bool = False
+
+
+STOCK = Switches("simt", True, "stock", "eager")
+LADDER = {
+    "stock": STOCK,
+    "stock, mma": replace(STOCK, kernel="mma"),
+    "stock, bounded indexer": replace(STOCK, indexer="bounded"),
+    "mma, bounded indexer": replace(STOCK, kernel="mma", indexer="bounded"),
+    "and fused glue": Switches(padded=True),
+    "and own heads only": Switches(),
+    "and overlap": Switches(overlap=True),
+}
+"""By name; "padded" is the kernel given 64 heads where the rank has 8. Compiled glue is asked for by itself: it takes
+half a minute to compile."""
+
+COMPILED = {"mma, bounded indexer, compiled glue": replace(STOCK, kernel="mma", indexer="bounded", glue="compiled")}
+
+
+def function(stack, switches: Switches, label: Callable | None = None) -> Callable:
+    """The step of a `decode_step.model.Stack` with these switches, as fn(streams, tokens).
+
+    label(function, class) -> function: put around every operator, by its class (see `kernel_classes`).
+    """
+    from ..subjects.decode_step.lanes import Lanes
+    from ..subjects.decode_step.ops import GLUE, triton_ops
+    from ..subjects.decode_step.step import KERNEL_HEADS, LANES
+
+    lanes = Lanes(LANES if switches.overlap else ())
+    layers = []
+    for layer in stack.layers:
+        padded = KERNEL_HEADS if switches.padded else layer.attention.shape.heads
+        attention = replace(layer.attention, lanes=lanes, padded=padded)
+        layers.append(replace(layer, attention=attention, moe=replace(layer.moe, lanes=lanes)))
+    ops = triton_ops(switches.kernel, switches.indexer, switches.glue)
+    if label:
+        classes = {"attend": "attention", "select": "indexer", "experts": "moe", **dict.fromkeys(GLUE, "glue")}
+        ops = replace(ops, **{name: label(getattr(ops, name), group) for name, group in classes.items()})
+    return partial(replace(stack, layers=tuple(layers), lanes=lanes), ops)
+
+
+def pin_all(heads: int, batch: int, cache: str) -> None:
+    """Leaves the autotuners of all variants their pinned configurations for this GPU."""
+    import torch
+
+    from ..kernels.indexer import pinned as indexer_pinned
+    from ..kernels.sparse_mla import pinned
+    from ..kernels.sparse_mla.op import tuner_of
+
+    major, minor = torch.cuda.get_device_capability()
+    for kernel in ("mma", "simt"):
+        config = pinned.pinned_config(kernel, major * 10 + minor, heads, batch, cache)
+        pinned.pin(tuner_of(kernel, cache), config)
+    for kernel in ("stock", "bounded"):
+        indexer_pinned.pin(kernel, major * 10 + minor)

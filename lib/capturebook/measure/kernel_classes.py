@@ -1,0 +1,105 @@
+"""GPU time of a captured step by class of work: which part of the step launched each kernel of its replay.
+
+A replay's kernels have lost who launched them. So the same step is run once without a graph, each of its operators in a
+named range; its kernels, in order, say which range each belongs to, and the replay's are the same ones in that order.
+"""
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+CLASSES = ("attention", "indexer", "moe", "gemm", "glue")
+"""Sparse MLA; scores and selection; routed experts and their sorting; other matmuls; all else, routing included."""
+
+MATMULS = ("gemm", "gemv", "nvjet", "cutlass", "splitk", "xmma", "dot_kernel")
+"""Parts of the names of cuBLAS's kernels."""
+
+_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+_LAUNCH = ("cuda_runtime", "cuda_driver")
+_PREFIX = "class:"
+
+
+@contextlib.contextmanager
+def ranged(name: str):
+    """Kernels that are launched inside belong to this class, whatever they are called."""
+    import torch
+
+    with torch.profiler.record_function(_PREFIX + name):
+        yield
+
+
+def labelled(function: Callable, name: str) -> Callable:
+    """The function, its kernels in a class."""
+
+    def inner(*args, **kwargs):
+        with ranged(name):
+            return function(*args, **kwargs)
+
+    return inner
+
+
+def profile(run: Callable[[], object]) -> list[dict]:
+    """What torch's profiler saw of one run, as the events of a Chrome trace; GPU work only where there is a GPU."""
+    import torch
+
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        kinds.append(torch.profiler.ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=kinds) as seen:
+        run()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        seen.export_chrome_trace(str(path))
+        return json.loads(path.read_text())["traceEvents"]
+
+
+def launched(events: list[dict]) -> list[tuple[str, str]]:
+    """(name, class) of the GPU work of a plain run, in the order of its launches.
+
+    The innermost range decides; outside all, a matmul by its name is "gemm" and the rest "glue".
+    """
+    ranges = [e for e in events if e.get("cat") == "user_annotation" and e["name"].startswith(_PREFIX)]
+    issued = {e["args"]["correlation"]: e for e in events if e.get("cat") in _LAUNCH and "correlation" in e["args"]}
+    found = []
+    for event in _work(events):
+        launch = issued[event["args"]["correlation"]]
+        around = [r for r in ranges if r["tid"] == launch["tid"] and r["ts"] <= launch["ts"] <= r["ts"] + r["dur"]]
+        if around:
+            name = min(around, key=lambda r: r["dur"])["name"].removeprefix(_PREFIX)
+        else:
+            name = "gemm" if is_matmul(event["name"]) else "glue"
+        found.append((launch["ts"], event["name"], name))
+    return [(kernel, name) for _, kernel, name in sorted(found, key=lambda item: item[0])]
+
+
+def is_matmul(kernel: str) -> bool:
+    return any(part in kernel.lower() for part in MATMULS)
+
+
+def times(events: list[dict], order: list[tuple[str, str]]) -> dict:
+    """{"us": {class: GPU time of one replay}, "launches": {class: nodes}, "top": the ten longest kernels}.
+
+    order: what `launched` gave for the same step. Raises ValueError where the replay ran other work than that.
+    """
+    work = sorted(_work(events), key=lambda event: event["ts"])
+    if [event["name"] for event in work] != [name for name, _ in order]:
+        raise ValueError(f"the replay ran {len(work)} kernels and copies, the plain run {len(order)}, or others")
+    us, launches, by_kernel = dict.fromkeys(CLASSES, 0.0), dict.fromkeys(CLASSES, 0), {}
+    for event, (name, group) in zip(work, order):
+        us[group] += event["dur"]
+        launches[group] += 1
+        by_kernel[name[:80], group] = by_kernel.get((name[:80], group), 0.0) + event["dur"]
+    top = sorted(by_kernel.items(), key=lambda item: -item[1])[:10]
+    return {
+        "us": us,
+        "launches": launches,
+        "top": [{"kernel": kernel, "class": group, "us": spent} for (kernel, group), spent in top],
+    }
+
+
+def _work(events: list[dict]) -> list[dict]:
+    return [event for event in events if event.get("cat") in _GPU]

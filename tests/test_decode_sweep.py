@@ -1,0 +1,124 @@
+"""The decode step's sweep without a GPU: rungs, plan, classes of a trace, the story's arithmetic."""
+
+import pytest
+import torch
+
+from capturebook.measure import amdahl, decode_sweep
+from capturebook.measure.decode_variants import COMPILED, LADDER, STOCK, function
+from capturebook.measure.kernel_classes import CLASSES, labelled, launched, profile, times
+from capturebook.params import load_preset, validate
+from capturebook.records import Record, Subject
+from capturebook.subjects.decode_step.step import TOLERANCE, assemble
+
+
+@pytest.fixture(scope="module")
+def stack():
+    kinds = ["csa", "hca"]
+    return assemble(kinds, "small", 8, "score", "bf16", "bf16", 2, 512, 1024, "cpu")
+
+
+def test_every_rung_is_the_same_step(stack):
+    """On a CPU all kernels are torch ops, so rungs without lanes give the same streams, but for roundings."""
+    inputs = torch.randn(2, 4, 1024, generator=torch.Generator().manual_seed(0)).bfloat16(), torch.tensor([1, 2])
+    found = {}
+    for name, switches in LADDER.items():
+        if switches.overlap:
+            continue
+        stack.requests.positions.copy_(torch.tensor([255, 300]))
+        with torch.no_grad():
+            found[name] = function(stack, switches)(*inputs)["1.hca.streams"].float()
+    for streams in found.values():
+        assert (streams - found["stock"]).abs().max() <= TOLERANCE * found["stock"].abs().max()
+    assert len({tuple(vars(s).items()) for s in (*LADDER.values(), *COMPILED.values())}) == len(LADDER) + len(COMPILED)
+
+
+def test_labels_change_nothing_and_are_seen_in_a_trace(stack):
+    inputs = torch.randn(2, 4, 1024, generator=torch.Generator().manual_seed(0)).bfloat16(), torch.tensor([1, 2])
+    results, events = [], []
+    for label in (None, labelled):
+        stack.requests.positions.copy_(torch.tensor([255, 300]))
+        step = function(stack, STOCK, label)
+        with torch.no_grad():
+            events = profile(lambda step=step: results.append(step(*inputs)["1.hca.streams"]))
+    assert torch.equal(*results)
+    names = [e["name"] for e in events if e.get("cat") == "user_annotation"]
+    assert names.count("class:attention") == 2 and names.count("class:indexer") == 1 and names.count("class:moe") == 2
+    assert names.count("class:glue") >= 12
+
+
+def traced(*work, ranges=()):
+    """A Chrome trace: (kernel, launched at, us of GPU time) and (class, from, to)."""
+    events = [
+        {"cat": "user_annotation", "name": f"class:{name}", "ts": start, "dur": end - start, "tid": 1}
+        for name, start, end in ranges
+    ]
+    for number, (kernel, ts, us) in enumerate(work):
+        launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": ts, "dur": 1, "tid": 1}
+        events.append(launch | {"args": {"correlation": number}})
+        gpu = {"cat": "kernel", "name": kernel, "ts": 1000 + ts, "dur": us, "args": {"correlation": number}}
+        events.append(gpu)
+    return events
+
+
+def test_kernels_belong_to_the_innermost_range():
+    work = [("nvjet_tst_64x8", 1, 5.0), ("elementwise", 3, 1.0), ("mma_kernel", 11, 7.0), ("silu", 22, 2.0)]
+    ranges = [("attention", 10, 12), ("moe", 20, 30), ("glue", 21, 23)]
+    order = launched(traced(*work, ranges=ranges)[::-1])
+    assert order == [
+        ("nvjet_tst_64x8", "gemm"),
+        ("elementwise", "glue"),
+        ("mma_kernel", "attention"),
+        ("silu", "glue"),
+    ]
+    found = times(traced(*work), order)
+    assert found["us"] == {"attention": 7.0, "indexer": 0.0, "moe": 0.0, "gemm": 5.0, "glue": 3.0}
+    assert found["launches"] == {"attention": 1, "indexer": 0, "moe": 0, "gemm": 1, "glue": 2}
+    assert found["top"][0] == {"kernel": "mma_kernel", "class": "attention", "us": 7.0}
+    with pytest.raises(ValueError, match="the replay ran 3 kernels and copies, the plain run 4, or others"):
+        times(traced(*work[:3]), order)
+
+
+def test_one_probe_for_each_point():
+    params = validate(
+        load_preset("decode_step") | {"batches": [1, 64], "contexts": [2048, 8192], "max_contexts": [4096]}
+    )
+    probes = decode_sweep.plan_decode_sweep(params, {"tp": 8}, ["stock", "and own heads only"])
+    asked = [probe.subject.options for probe in probes]
+    assert [(a["layer"], a["batch"], a["context"]) for a in asked] == [
+        (kind, batch, 2048) for kind in ("swa", "csa", "hca") for batch in (1, 64)
+    ]
+    assert all(
+        set(a["variants"]) == {"stock", "and own heads only"} and probe.exclusive for a, probe in zip(asked, probes)
+    )
+
+
+def test_points_and_the_whole_model_from_records():
+    stamp = {"run": "r", "nonce": "0", "started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:00:01+00:00"}
+
+    def record(kind, status, us):
+        payload = {"layers": 3, "layer": kind, "batch": 8, "variants": {"stock": {"median_us": us}}}
+        subject = Subject(target="m:build", options={"layer": kind})
+        return Record(kind="sweep", probe=kind, subject=subject, status=status, payload=payload, **stamp)
+
+    records = [record("swa", "pass", 10.0), record("csa", "pass", 20.0), record("hca", "wrong", 1.0)]
+    points = decode_sweep.points(records)
+    assert [(p["variant"], p["layer"], p["median_us"]) for p in points] == [
+        ("stock", "swa", 10.0),
+        ("stock", "csa", 20.0),
+    ]
+    assert decode_sweep.model_us({"swa": 1.0, "csa": 10.0, "hca": 100.0}, 5.0) == 2 + 210 + 2000 + 5
+
+
+def test_the_story_by_amdahl():
+    assert amdahl.gain(0.5, 2) == pytest.approx(4 / 3) and amdahl.gain(1, 4) == 4
+    assert amdahl.gain(0.57, float("inf")) == pytest.approx(1 / 0.43)
+    assert amdahl.share_needed(17) == pytest.approx(16 / 17)
+    factor = amdahl.factor_of(0.57, 0.10)
+    assert 0.57 / factor / (0.43 + 0.57 / factor) == pytest.approx(0.10)
+    assert [v["status"] for v in amdahl.verdicts()] == ["inconsistent with itself"] * 3 + ["possible"] * 2
+    fine = {"mma": (1.5, 2.0), "indexer": 1.5, "attention": (0.6, 0.2), "glue": 0.9, "fused": 3.0}
+    assert [v["status"] for v in amdahl.verdicts(fine)] == ["possible"] * 4 + ["inconsistent with itself"]
+    for share, factor in ((1.1, 2), (0.5, 0)):
+        with pytest.raises(ValueError, match="allowed: "):
+            amdahl.gain(share, factor)
+    assert set(CLASSES) >= {"attention", "indexer", "glue"}
