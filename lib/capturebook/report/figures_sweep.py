@@ -53,7 +53,7 @@ def sweep(points: list[dict]) -> Block:
         reasons = dict.fromkeys(p["reason"] for p in points if p["reason"])
         return paragraph(f"No speed was measured: {'; '.join(reasons) or 'no sweep point was planned'}.")
     axis = "context" if len({p["batch"] for p in timed}) == 1 < len({p["context"] for p in timed}) else "batch"
-    panels = sorted({_panel(p, axis) for p in timed}, key=lambda panel: [size or 0 for size in panel])
+    panels = sorted({_panel(p, axis) for p in timed}, key=lambda panel: [panel[2], panel[0] or 0, panel[1] or 0])
     variants = list(dict.fromkeys(p["variant"] for p in timed))
     best = max(timed, key=lambda p: p["tokens_per_second"])
     alt = (
@@ -75,12 +75,14 @@ def sweep(points: list[dict]) -> Block:
 
 def _panel(p: dict, axis: str) -> tuple:
     """What a panel is for: the sizes of a point that its horizontal axis does not show."""
-    return (p["context"] if axis == "batch" else p["batch"], p.get("max_context"))
+    shape = "" if p.get("shape", "flash") == "flash" else p["lists"]
+    return (p["context"] if axis == "batch" else p["batch"], p.get("max_context"), shape)
 
 
 def _title(panel: tuple, axis: str) -> str:
-    size, most = panel
-    shown = [f"{'context' if axis == 'batch' else 'batch'} {size:,}"] if size else []
+    size, most, shape = panel
+    shown = [shape] if shape else []
+    shown += [f"{'context' if axis == 'batch' else 'batch'} {size:,}"] if size else []
     return ", ".join([*shown, *([f"room for {most:,}"] if most else [])])
 
 

@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from ..measure.rows import build_rows_of, sweep_points
 from ..records import Record
-from . import classes, figures, figures_build, figures_sweep, launches, needs, rivals, tables, words
+from . import classes, figures, figures_build, figures_peers, figures_sweep, launches, needs, rivals, tables, words
 from .block import Block, details, heading, link, paragraph, table
 from .run_data import RunData
 
@@ -37,7 +37,7 @@ def sections(data: RunData) -> list[Section]:
         ("interpreted", "Kernels as interpreted", ran["interpret"], lambda: [tables.interpreted(ran["interpret"])]),
         ("compiled", "Compiled for the CPU", compiled, lambda: [tables.graph_breaks(compiled)]),
         ("traced", "Traced by Dynamo, as for a GPU", traced, lambda: [tables.graph_breaks(traced), _tracer(traced)]),
-        ("sweep", "Throughput", ran["sweep"], lambda: [figures_sweep.sweep(sweep_points(records))]),
+        ("sweep", "Throughput", ran["sweep"], lambda: _throughput(sweep_points(records))),
         ("launches", "Launches", data.launches, lambda: launches.blocks(data.launches)),
         ("evidence", "Evidence", _ran(data), lambda: _evidence(data)),
         ("skipped", "What did not run, and why", data.skipped, lambda: [tables.skipped(data.skipped, asked)]),
@@ -58,6 +58,11 @@ def sections(data: RunData) -> list[Section]:
         ("parameters", "Parameters", True, lambda: [tables.settings(data.info["parameters"], data.info["question"])]),
     ]
     return [Section(name, title, make()) for name, title, wanted, make in parts if wanted]
+
+
+def _throughput(points: list[dict]) -> list[Block]:
+    beside = [figures_peers.compared(points)] if any(p.get("lists") for p in points) else []
+    return [figures_sweep.sweep(points), *beside]
 
 
 def _notes(data: RunData) -> list[str]:
