@@ -25,10 +25,16 @@ def pool(tmp_path_factory):
         yield pool
 
 
-@pytest.mark.parametrize("options", [{}, {"kernel": "stock"}, {"key_format": "fp8"}])
-def test_it_survives_capture_and_compilation(capsys, tmp_path, options):
+# Live, each configuration of two kernels is compiled and timed in every process: once is enough of that.
+@pytest.mark.parametrize(
+    ("options", "question"),
+    [({}, ""), ({"kernel": "stock"}, ""), ({"key_format": "fp8"}, "tuning=pinned,compile=default")],
+    ids=["bf16, live", "stock", "fp8, pinned, compiled"],
+)
+def test_it_survives_capture_and_compilation(capsys, tmp_path, options, question):
     words = [f"--option={name}={json.dumps(value)}" for name, value in options.items()]
-    status = cli.main(["probe", INDEXER, *words, "--json", "--run-dir", str(tmp_path / "run")])
+    folder = str(tmp_path / "run")
+    status = cli.main(["probe", INDEXER, *words, "--question", question, "--json", "--run-dir", folder])
     out, err = capsys.readouterr()
     assert status == 0, err
     found = json.loads(out)
