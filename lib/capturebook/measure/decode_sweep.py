@@ -103,7 +103,7 @@ class Point:
         import torch
 
         from ..subjects.decode_step.step import assemble, starts
-        from .decode_variants import COMPILED, LADDER, function, pin_all
+        from .decode_variants import COMPILED, LADDER, function
 
         self.asked, self.batch = asked, asked["batch"]
         step = {"tp": 8, "cache": "bf16", "keys": "bf16", "routing": "score", "size": "flash", **asked["step"]}
@@ -112,7 +112,7 @@ class Point:
         self.positions = self.stack.requests.positions
         self.start = starts(self.batch, asked["context"]).cuda()
         shape = self.stack.layers[0].attention.shape
-        pin_all(shape.heads, self.batch, step["cache"])
+        self.heads, self.cache = shape.heads, step["cache"]
         generator = torch.Generator().manual_seed(seed)
         streams = torch.randn(self.batch, 4, shape.hidden, generator=generator).to("cuda", torch.bfloat16)
         tokens = torch.randint(shape.vocabulary, (self.batch,), generator=generator).cuda()
@@ -147,6 +147,7 @@ class Point:
         import torch
 
         stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        self._pin(name)
         self.positions.copy_(self.start)
         with torch.cuda.stream(stream):
             for _ in range(2):
@@ -158,6 +159,13 @@ class Point:
         torch.cuda.synchronize()
         self.memory[name] = before - torch.cuda.mem_get_info()[0]
         self.graphs[name] = graph
+
+    def _pin(self, name: str) -> None:
+        """The configurations pinned for the heads that this variant gives the kernel."""
+        from ..subjects.decode_step.step import KERNEL_HEADS
+        from .decode_variants import pin_all
+
+        pin_all(KERNEL_HEADS if self.switches[name].padded else self.heads, self.batch, self.cache)
 
     def time(self, rounds: int) -> dict[str, list[float]]:
         """{variant: [us of one layer]}, variants in turn."""
@@ -181,14 +189,15 @@ class Point:
 
     def classes(self, name: str) -> dict:
         """us and launches of a layer by class, and the longest kernels; nothing where lanes run side by side."""
+        import torch
+
         from .decode_variants import function
         from .kernel_classes import labelled, launched, profile, times
 
         if self.switches[name].overlap:
             return {"classes": None, "graph_bytes": self.memory[name]}
         plain = function(self.stack, self.switches[name], labelled)
-        import torch
-
+        self._pin(name)
         with torch.no_grad():
             self.positions.copy_(self.start)
             order = launched(profile(lambda: plain(*self.inputs)))
