@@ -1,12 +1,14 @@
 """`systemd: true`: with stand-ins for systemd-run and systemctl, since no test machine runs the real one."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from launch_bench import here_only, stage, toolbox
 
 from capturebook import launch as launching
+from capturebook.launch.channel import text_of
 
 # As the real one with --scope: it notes the unit and becomes the command, which keeps its standard streams.
 RUN = """\
@@ -92,3 +94,18 @@ def test_where_systemd_does_not_run_it_is_refused_in_one_line(bench):
     assert (record.status, record.payload["failed_stage"], record.payload["class"]) == ("not_run", "connect", "C5")
     assert record.reason.startswith("systemd: asked for, and none answers on this host: ")
     assert "leave `systemd` out" in record.payload["todo"] and "\n" not in record.reason
+
+
+def test_what_is_in_the_scope_is_of_the_launch_whatever_it_gave_up(tmp_path):
+    # Its cgroup is the one thing that it cannot leave. A file in place of /proc/PID/cgroup, as systemd 252 fills it.
+    text = text_of("functions").decode().replace('"/proc/$1/cgroup"', '"$1"')
+    for lines, there in (
+        ("9:name=systemd:/system.slice/capturebook-t-1.scope\n0::/\n", True),
+        ("0::/user.slice/user-1000.slice/capturebook-t-1.scope/inner\n", True),
+        ("0::/system.slice/capturebook-t-1.scope2\n", False),
+        ("", False),
+    ):
+        (tmp_path / "cgroup").write_text(lines)
+        for unit in ("capturebook-t-1.scope", ""):
+            code = f"{text}\ncb_unit='{unit}'; cb_in_unit '{tmp_path}/cgroup'"
+            assert (subprocess.run(["sh", "-c", code]).returncode == 0) is (there and unit != ""), lines

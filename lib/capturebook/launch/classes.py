@@ -16,7 +16,7 @@ CLASSES: dict[str, tuple[str, str]] = {
     "C4": (
         "a background child held the connection or outlived its parent",
         "let the script wait for what it starts; what outlives it is ended and named, found by session, environment or "
-        "output: what has left all three is not",
+        "output, and with `systemd: true` by its scope: without one, what has left the other three is not",
     ),
     "C5": (
         "the program never started",

@@ -264,7 +264,7 @@ class Following:
                 return state
             if state.abandoned:
                 if state.keeper:
-                    self.host.sweep(folder, state.keeper, nonce)
+                    self.host.sweep(folder, state.keeper, nonce, self.what.get("unit", ""))
                 return state
             if why:
                 # Said now: a program that is deaf to SIGTERM takes a while.

@@ -222,7 +222,8 @@ class Host:
         """Signal a process that is still the recorded one. Refused when it is not."""
         self._ask("cb_signal", boot=boot, pid=process[0], tick=process[1], signal=name)
 
-    def sweep(self, folder: str, keeper: tuple[int, int], nonce: str) -> str:
+    def sweep(self, folder: str, keeper: tuple[int, int], nonce: str, unit: str) -> str:
         """End what a killed keeper left behind; returns the processes' names."""
-        answer = self._ask("cb_sweep_for", dir=folder, nonce=nonce, keeper=keeper[0], born=keeper[1], seconds=15.0)
+        known = {"dir": folder, "nonce": nonce, "unit": unit, "keeper": keeper[0], "born": keeper[1]}
+        answer = self._ask("cb_sweep_for", seconds=15.0, **known)
         return answer.decode("utf-8", "replace").strip()

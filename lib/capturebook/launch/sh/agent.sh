@@ -81,7 +81,7 @@ cb_start() {
     # A scope, not a service: systemd-run becomes the keeper, with our standard input.
     cb_scope=''
     [ -z "$cb_unit" ] || cb_scope="systemd-run $(cb_of_manager) --scope --collect --quiet --unit=$cb_unit --"
-    setsid $cb_scope $cb_reset /bin/sh "$cb_dir/keeper.sh" "$cb_dir" "$cb_nonce" "$cb_limit" <&3 3<&- >/dev/null \
+    setsid $cb_scope $cb_reset /bin/sh "$cb_dir/keeper.sh" "$cb_dir" "$cb_nonce" "$cb_limit" "$cb_unit" <&3 3<&- >/dev/null \
         2>"$cb_dir/keeper.err" &
     cb_keeper=$!
     exec 3<&-

@@ -33,8 +33,17 @@ cb_holds_output() {
     return 1
 }
 
-# Into cb_members: what is alive of the launch besides the keeper and its children, by session $1, by its output or by
-# nonce; a process that has given up all three is not found. Only processes not older than tick $2 are looked at. $3 is the log writer: it ends by itself, after the others.
+# Whether process $1 is in the launch's systemd scope, which it cannot leave by itself.
+cb_in_unit() {
+    [ -n "$cb_unit" ] || return 1
+    while read -r cb_line; do
+        case $cb_line in *"/$cb_unit" | *"/$cb_unit/"*) return 0 ;; esac
+    done 2>/dev/null <"/proc/$1/cgroup"
+    return 1
+}
+
+# Into cb_members: what is alive of the launch besides the keeper and its children, by session $1, by its output, by
+# nonce or by systemd scope; without one a process that has given up the other three is not found. Only processes not older than tick $2 are looked at. $3 is the log writer: it ends by itself, after the others.
 cb_find_members() {
     cb_members=
     for cb_proc in /proc/[0-9]*; do
@@ -50,7 +59,7 @@ cb_is_member() {
     [ "$cb_pid" != "$1" ] && [ "$cb_pid" != "$$" ] && [ "$5" != "$1" ] && [ "$5" != "$$" ] || return 1
     [ "$cb_pid" != "$3" ] && [ "$5" != "$3" ] || return 1
     [ "${23}" -ge "$2" ] || return 1
-    [ "$7" = "$1" ] || cb_holds_output "$cb_pid" || cb_has_nonce "$cb_pid"
+    [ "$7" = "$1" ] || cb_in_unit "$cb_pid" || cb_holds_output "$cb_pid" || cb_has_nonce "$cb_pid"
 }
 
 # End what is left of the launch: 0.3 s to end by itself, SIGTERM, 1 s, SIGKILL. Arguments as cb_find_members; cb_left names who was there.

@@ -1,10 +1,10 @@
 
 # The keeper: starts the program, waits for it, and writes its exit status last. Arguments: folder, nonce, log limit in
-# blocks of 512 bytes. Its standard input is the start text, which defines program_environment, program_setup (cd),
+# blocks of 512 bytes, systemd scope or nothing. Its standard input is the start text, which defines program_environment, program_setup (cd),
 # program_exec and redact_line and ends with cb_whole=NONCE: environment, arguments and secrets are neither on disk nor
 # on a command line of ours.
 
-cb_dir=$1 cb_nonce=$2 cb_limit=$3
+cb_dir=$1 cb_nonce=$2 cb_limit=$3 cb_unit=$4
 cb_mask=$(umask)
 umask 077
 exec 2>"$cb_dir/keeper.err"
