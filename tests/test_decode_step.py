@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from capturebook.kernels.compressor.stores import store, store_keys
 from capturebook.kernels.sparse_mla.formats import dequantise, quantise
 from capturebook.measure import own_step
 from capturebook.probes.compare import clone, copy_into
@@ -13,7 +14,7 @@ from capturebook.subjects.decode_step.experts import grouped, one_by_one
 from capturebook.subjects.decode_step.glue import swiglu
 from capturebook.subjects.decode_step.ops import torch_ops
 from capturebook.subjects.decode_step.shapes import SIZES
-from capturebook.subjects.decode_step.state import make_requests, make_state, store, store_keys
+from capturebook.subjects.decode_step.state import make_requests, make_state
 from capturebook.subjects.decode_step.step import CALLS, TOLERANCE, starts
 from capturebook.subjects.decode_step.weights import draw
 

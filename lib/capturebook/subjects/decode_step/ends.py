@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...kernels.compressor.reference import norm, wide
 from ...kernels.glue.reference import COPIES, EPS
 from .attention import linear
-from .glue import norm, wide
 from .shapes import Shape
 
 

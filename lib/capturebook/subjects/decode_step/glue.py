@@ -3,21 +3,9 @@
 import torch
 from torch import Tensor
 
-from ...kernels.glue.reference import EPS, mhc_post_reference, mhc_pre_reference
-from .rope import rotate
-from .state import store, store_keys
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """What is computed in."""
-    return torch.promote_types(dtype, torch.float32)
-
-
-def norm(rows: Tensor, weight: Tensor | None = None) -> Tensor:
-    """RMSNorm over the last dimension, rounded once, to the rows' dtype."""
-    x = rows.to(wide(rows.dtype))
-    x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS)
-    return (x if weight is None else x * weight).to(rows.dtype)
+from ...kernels.compressor.reference import compress_reference, norm, rotate, wide
+from ...kernels.compressor.stores import store
+from ...kernels.glue.reference import mhc_post_reference, mhc_pre_reference
 
 
 def enter(streams: Tensor, mix: Tensor, scale: Tensor, base: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,45 +55,12 @@ def swiglu(both: Tensor, limit: float) -> Tensor:
     return (torch.nn.functional.silu(gate.clamp(max=limit)) * up.clamp(-limit, limit)).to(both.dtype)
 
 
-def pool(ring: Tensor, bias: Tensor, positions: Tensor) -> Tensor:
-    """[B, D]: the entry that the window with each request's token gives, if the token closes it (else of no use).
-
-    ring [B, tokens, 2 * series * D]: a token's values and gates, at its position modulo the ring's length. bias [ratio,
-    series * D] is added to the gates. With two series (CSA) the second is of the current window and the first of the
-    one before it, which the first window of a context does not have. Softmax over all tokens, value by value.
-    """
-    ratio, width = bias.shape
-    tokens = ring.shape[1]
-    place = torch.arange(tokens, device=ring.device)
-    values, gates = ring.to(wide(ring.dtype)).chunk(2, dim=-1)
-    gates = gates + bias[place % ratio]
-    if tokens > ratio:
-        current = (place // ratio == (positions // ratio % 2)[:, None])[:, :, None]
-        before, now = values.chunk(2, dim=-1)
-        values = torch.where(current, now, before)
-        before, now = gates.chunk(2, dim=-1)
-        before = before.masked_fill((positions < ratio)[:, None, None], float("-inf"))
-        gates = torch.where(current, now, before)
-    return (values * gates.softmax(dim=1)).sum(1).to(ring.dtype)
-
-
 def compress(projected, ring, bias, weight, table, positions, cache, slots) -> None:
-    """This token's values and gates into a compressor's ring and, where it ends a window, the entry into the cache.
-
-    projected [B, 2 * series * D]; ring, bias as in `pool`; the entry is normed, rotated to the window's first position
-    and stored at slots [B] int32. The work does not follow the data: all pool, and what is not wanted is not stored.
-    """
-    store(cache, slots, *_entry(projected, ring, bias, weight, table, positions))
+    """This token's values and gates into a compressor's ring and, where it ends a window, the entry into the cache:
+    see `kernels.compressor.compress`. All requests pool, and what ends no window is not stored."""
+    compress_reference(projected, ring, bias, weight, table, positions, cache, slots)
 
 
 def compress_keys(projected, ring, bias, weight, table, positions, keys, slots) -> None:
     """The same for the indexer's keys."""
-    store_keys(keys, slots, *_entry(projected, ring, bias, weight, table, positions))
-
-
-def _entry(projected, ring, bias, weight, table, positions) -> tuple[Tensor, Tensor]:
-    """(rows [B, D], which are wanted [B])."""
-    ratio = len(bias)
-    ring.index_put_((torch.arange(len(ring), device=ring.device), positions % ring.shape[1]), projected.to(ring.dtype))
-    rows = norm(pool(ring, bias, positions), weight)
-    return rotate(rows, table, positions // ratio * ratio), (positions + 1) % ratio == 0
+    compress_reference(projected, ring, bias, weight, table, positions, keys, slots, keys=True)

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from ...kernels import compressor
 from ...kernels.glue import mhc_post, mhc_post_pre_norm, mhc_pre_norm, q_norm_rope, qkv_norm_store
 
 
@@ -30,3 +31,13 @@ def latents(latent, q_norm, kv_norm, table, positions, cache, slots) -> Tensor:
 def heads_in(q: Tensor, table: Tensor, positions: Tensor, heads: int) -> Tensor:
     """`glue.heads_in` in one launch."""
     return q_norm_rope(q, table, positions, heads)
+
+
+def compress(projected, ring, bias, weight, table, positions, cache, slots) -> None:
+    """`glue.compress` in one launch."""
+    compressor.compress(projected, ring, bias, weight, table, positions, cache, slots)
+
+
+def compress_keys(projected, ring, bias, weight, table, positions, keys, slots) -> None:
+    """`glue.compress_keys` in one launch."""
+    compressor.compress(projected, ring, bias, weight, table, positions, keys, slots, keys=True)

@@ -31,19 +31,3 @@ def table(shape: Shape, kind: str, positions: int, device) -> Tensor:
     """[positions, rope] fp32: the cosines of a position, then its sines. Angles are fp32 products, as the model's."""
     angles = torch.arange(positions, dtype=torch.float32)[:, None] * frequencies(shape, kind)
     return torch.cat((angles.cos(), angles.sin()), dim=1).to(device)
-
-
-def rotate(rows: Tensor, table: Tensor, positions: Tensor, inverse: bool = False) -> Tensor:
-    """Rows [B, ..., D] turned by their request's position [B], in their dtype; inverse: turned back.
-
-    Computed in fp32, or in float64 for float64 rows.
-    """
-    half = table.shape[1] // 2
-    plain, turned = rows[..., : -2 * half], rows[..., -2 * half :]
-    wide = torch.promote_types(rows.dtype, torch.float32)
-    angles = table[positions].to(wide).view(len(rows), *([1] * (rows.dim() - 2)), 2 * half)
-    cos, sin = angles[..., :half], angles[..., half:]
-    sin = -sin if inverse else sin
-    even, odd = turned.to(wide).unflatten(-1, (half, 2)).unbind(-1)
-    new = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1).flatten(-2)
-    return torch.cat((plain, new.to(rows.dtype)), dim=-1)
