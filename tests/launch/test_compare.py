@@ -14,6 +14,7 @@ from capturebook.launch import LaunchFileError
 from capturebook.launch.servers import compare
 from capturebook.launch.servers.comparison import Change, is_comparison, load_comparison
 from capturebook.records import read
+from capturebook.report import launch_page
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -77,6 +78,25 @@ def test_the_command_line_runs_it_and_says_what_held(bench):
 def test_bad_input_is_one_line_and_starts_nothing(bench, changes, says):
     with pytest.raises(LaunchFileError, match=f"^comparison: {says}"):
         load_comparison(written(bench, **changes))
+
+
+@here_only
+def test_secrets_of_an_arm_are_nowhere(bench):
+    arms = [
+        COMPARISON["arms"][0],
+        {"id": "keyed", "factors": {"env": {"HF_TOKEN": "first-one", "DELAY": "0"}, "add": ["--api-key=second-one"]},
+         "why": "w"},
+    ]  # fmt: skip
+    rivals = [{"id": "a", "statement": "s", "predicts": {"keyed": {"status": "fail"}}}]
+    path = written(bench, arms=arms, rivals=rivals, load=None)
+    # Neither starts: what is kept and told of them is the same.
+    bench.write("server.yaml", yaml.safe_dump({**LAUNCH, "interpreter": ["/nowhere/python3"]}))
+    compared = compare.compare(load_comparison(path), None, bench.events.append)
+    launch_page.build(compared.path)
+    told = "\n".join([*compare.lines(compared), *bench.events])
+    told += "".join(p.read_text() for p in (bench.root / "outputs").rglob("*") if p.is_file())
+    assert "first-one" not in told and "second-one" not in told
+    assert "keyed (DELAY=0, HF_TOKEN=[redacted], with --api-key=[redacted])" in told
 
 
 @here_only

@@ -82,6 +82,31 @@ def test_a_caller_that_was_killed_fetches_by_attach(checkout):
     assert any("git does not track" in caveat for caveat in record["caveats"])
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["../other.yaml"], "preset: "),
+        (["cpu.yaml"], ""),
+        (["cpu", "--set", "subject=mine.py:build"], "subject: 'params/mine.py'"),
+    ],
+)
+@ssh_only
+def test_files_are_named_there_as_the_checkout_has_them(checkout, monkeypatch, capsys, words, says):
+    monkeypatch.chdir(checkout.root / "params")
+    shutil.copy("cpu.yaml", "../other.yaml")
+    (checkout.root / "params/mine.py").write_text("def build():\n    pass\n")
+    asked = []
+    monkeypatch.setattr(launching, "run_there", lambda host, name, arguments, *rest, **more: asked.append(arguments))
+    if says:
+        assert cli.main(["run", *words, "--host", checkout.host]) == 2
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1 and says in err and "not delivered to a host" in err
+    else:
+        with pytest.raises(AttributeError):
+            cli.main(["run", *words, "--host", checkout.host])
+    assert asked == ([] if says else [["params/cpu.yaml"]])
+
+
 @ssh_only
 def test_what_the_chain_refuses_there_is_said_here(checkout):
     # A parameter that is fine here; there the python lacks everything.

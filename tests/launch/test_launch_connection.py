@@ -5,6 +5,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -15,7 +16,7 @@ from launch_bench import here_only, serve, ssh_only, stage
 
 from capturebook import launch as launching
 from capturebook.launch import identity, lasting
-from capturebook.launch.channel import text_of
+from capturebook.launch.channel import Channel, ChannelError, text_of
 
 
 @ssh_only
@@ -43,7 +44,7 @@ def test_a_cut_in_the_middle_of_a_delivery_is_named(sshd, bench, monkeypatch):
 
     monkeypatch.setattr(Host, "deliver", cut)
     record = bench.script("echo RESULT\n", result={"log": "RESULT"})
-    assert (record.status, record.payload["failed_stage"]) == ("not_run", "deliver")
+    assert (record.status, record.payload["failed_stage"], record.payload["class"]) == ("not_run", "deliver", "C5")
     assert "the connection ended" in record.reason
 
 
@@ -89,6 +90,33 @@ def test_a_login_script_that_prints_is_no_answer(bench, monkeypatch):
     monkeypatch.setattr(channel, "text_of", lambda *names: text_of("functions") + text)
     record = bench.script("echo RESULT\n", result={"log": "RESULT"})
     assert record.status == "pass", record.reason
+
+
+@here_only
+def test_a_login_script_that_prints_without_end_is_named(bench, monkeypatch):
+    from capturebook.launch import channel
+
+    monkeypatch.setattr(channel, "text_of", lambda *names: b"yes Welcome\n")
+    record = bench.script("echo RESULT\n", result={"log": "RESULT"})
+    assert (record.status, record.payload["failed_stage"], record.payload["class"]) == ("not_run", "connect", "C5")
+    assert "64 MB came and no end of it: b'Welcome" in record.reason, record.reason
+
+
+def test_a_slow_network_is_no_silence(tmp_path, monkeypatch):
+    # About 1 MB/s, in place of ssh: what is sent takes twice as long as may pass without an answer.
+    code = (
+        "import os, subprocess, sys, time\np = subprocess.Popen(['sh', '-c', sys.argv[-1]], stdin=subprocess.PIPE)\n"
+        "while part := os.read(0, 32768):\n    p.stdin.write(part)\n    p.stdin.flush()\n    time.sleep(0.03)\n"
+    )
+    (tmp_path / "ssh.py").write_text(code)
+    monkeypatch.setenv("CAPTUREBOOK_SSH", f"{sys.executable} {tmp_path}/ssh.py")
+    with Channel("far") as there:
+        assert there.ask("true\n")[0] == 0
+        began = time.monotonic()
+        assert there.ask("wc -c\n", b"x" * (1 << 20), seconds=0.4) == (0, b"1048576\n")
+        assert time.monotonic() - began > 0.4
+        with pytest.raises(ChannelError, match="no answer within 0.2 s"):
+            there.ask("sleep 5\n", b"x", seconds=0.2)
 
 
 @ssh_only

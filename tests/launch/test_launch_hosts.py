@@ -38,6 +38,23 @@ def test_a_disk_that_fills_up_later_still_gets_its_exit_status(bench, mounted):
     shutil.rmtree(bench.root / "remote home", ignore_errors=True)
 
 
+@here_only
+def test_when_our_own_disk_fills_up_it_is_told_that_the_program_goes_on(bench, mounted):
+    (bench.root / "outputs").mkdir()
+    mounted("-t", "tmpfs", "-o", "size=256k", "tmpfs", bench.root / "outputs")
+    (bench.root / "there").mkdir()
+    bench.write("t.sh", "head -c 1000000 /dev/urandom | od; echo RESULT; sleep 3\n")
+    path = bench.write("t.yaml", f"script: t.sh\nresult: {{log: RESULT}}\nfolder: {bench.root}/there\n")
+    caller = bench.cli("launch", str(path))
+    said = caller.communicate(timeout=30)[1].splitlines()
+    assert caller.returncode == 3
+    assert said[-2:] == [
+        "capturebook: outputs cannot be written: No space left on device",
+        "what was started goes on without us; `capturebook launches`, `attach ID` and `stop ID` find it",
+    ]
+    bench.end_all()
+
+
 @pytest.fixture
 def mounted(bench):
     """Mount something for one test."""

@@ -1,6 +1,7 @@
 """`capturebook launch`, `launches`, `attach` and `stop`: start something here or over SSH and prove that it runs."""
 
 import contextlib
+import errno
 import math
 from functools import partial
 from pathlib import Path
@@ -8,8 +9,12 @@ from pathlib import Path
 from .. import launch as launching
 from .. import params as parameters
 from .. import paths
+from ..launch import checkout
 from ..launch.servers import compare, comparison
 from .common import COMPLETE, INCOMPLETE, InputError, can_be_file, emit, say
+from .target import locate
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 
 
 def add_commands(add) -> None:
@@ -118,7 +123,9 @@ def run_there(args) -> int:
     try:
         if preset:
             parameters.validate(parameters.apply_sets(parameters.load_preset(preset), args.set))
-        arguments = [*([preset] if preset else []), *(f"--set={item}" for item in args.set)]
+        if preset.endswith((".yaml", ".yml")):
+            preset = checkout.delivered("preset", paths.given(preset))
+        arguments = [*([preset] if preset else []), *(f"--set={_there(item)}" for item in args.set)]
         arguments += [f"--only={args.only}"] * bool(args.only) + [f"--expect={args.expect}"] * bool(args.expect)
         name = Path(preset).stem or "run"
         with _surviving():
@@ -133,6 +140,15 @@ def run_there(args) -> int:
     return record.payload["status"]
 
 
+def _there(item: str) -> str:
+    """A parameter as the host can read it: a subject's file by its name in the checkout, wherever it was typed."""
+    name, _, value = item.partition("=")
+    if name != "subject":
+        return item
+    file, _, build = locate(value, Path.cwd()).rpartition(":")
+    return f"subject={checkout.delivered(name, paths.resolve(file))}:{build}" if file.endswith(".py") else item
+
+
 def _fetched(record) -> None:
     """Write the fetched run's report anew: it shows the launch too."""
     from ..report import html
@@ -143,12 +159,18 @@ def _fetched(record) -> None:
 
 @contextlib.contextmanager
 def _surviving():
-    """Who stops us is told that what we started is not stopped."""
+    """Who stops us is told that what we started is not stopped; so is one whose disk takes no more."""
+    goes_on = "what was started goes on without us; `capturebook launches`, `attach ID` and `stop ID` find it"
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        say("what was started goes on without us; `capturebook launches`, `attach ID` and `stop ID` find it")
+        say(goes_on)
         raise
+    except OSError as exc:
+        if exc.errno not in FULL:
+            raise
+        say(f"capturebook: outputs cannot be written: {exc.strerror}", goes_on)
+        raise SystemExit(INCOMPLETE) from None
 
 
 def _lines(line: str) -> None:

@@ -30,6 +30,10 @@ SSH_OPTIONS = (
 )
 
 
+MOST_ANSWER = 64 << 20
+"""Bytes that an answer may have: a login script may print without end."""
+
+
 class ChannelError(RuntimeError):
     """The host did not answer, or not whole. One line: what was seen, with what ssh or the shell said."""
 
@@ -82,10 +86,11 @@ class Channel:
         self._unsent, self._got = bytearray(agent), bytearray()
         self._usable = True
 
-    def ask(self, script: str, data: bytes = b"", seconds: float = 10.0) -> tuple[int, bytes]:
+    def ask(self, script: str, data: bytes = b"", seconds: float = 10.0, most: int = MOST_ANSWER) -> tuple[int, bytes]:
         """Run a script with `data` as its standard input. Returns its exit status and all it printed.
 
-        Raises ChannelError when the connection ends or no whole answer came in time; the channel is closed then.
+        Raises ChannelError when the connection ends, no whole answer came `seconds` after the last of `data` was sent,
+        nothing could be sent for as long, or more than `most` bytes came; the channel is closed then.
         """
         if not self._usable:
             raise ChannelError("the connection is closed")
@@ -93,12 +98,13 @@ class Channel:
         code = encoded(script)
         self._unsent += b"%d %d %s\n" % (len(code), len(data), token.encode()) + code + data
         try:
-            return self._answer(b"\n" + token.encode() + b" ", time.monotonic() + seconds, seconds)
+            return self._answer(b"\n" + token.encode() + b" ", seconds, most)
         except BaseException:
             self.close()
             raise
 
-    def _answer(self, mark: bytes, end: float, seconds: float) -> tuple[int, bytes]:
+    def _answer(self, mark: bytes, seconds: float, most: int) -> tuple[int, bytes]:
+        end = time.monotonic() + seconds
         stdin, stdout = self._process.stdin.fileno(), self._process.stdout.fileno()
         with selectors.DefaultSelector() as selector:
             selector.register(stdout, selectors.EVENT_READ)
@@ -112,6 +118,7 @@ class Channel:
                 for key, _ in selector.select(left):
                     if key.fd == stdin:
                         self._send(stdin)
+                        end = time.monotonic() + seconds
                         if not self._unsent:
                             selector.unregister(stdin)
                     elif not self._receive(stdout):
@@ -122,6 +129,8 @@ class Channel:
                     status, answer = int(self._got[at + len(mark) : line_end]), bytes(self._got[:at])
                     del self._got[: line_end + 1]
                     return status, answer
+                if len(self._got) > most:
+                    raise ChannelError(f"more than {most >> 20} MB came and no end of it: {bytes(self._got[:60])!r}...")
                 searched = max(0, len(self._got) - len(mark)) if at < 0 else at
 
     def _send(self, stdin: int) -> None:

@@ -26,20 +26,36 @@ DEADLINE = 4 * 3600.0
 FETCHED = "fetched before"
 
 
-def tracked() -> bytes:
-    """The checkout as a tar.gz: the files that git tracks, as they are on disk. Raises LaunchFileError without git."""
+def tracked_names() -> list[str]:
+    """The files that git tracks, relative to the repository. Raises LaunchFileError without git."""
     root = paths.repository()
     listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True)
     if listed.returncode:
         raise LaunchFileError(
             f"--host: the checkout is delivered by git's list of files: {listed.stderr.decode().strip()}"
         )
+    names = sorted(filter(None, listed.stdout.decode("utf-8", "surrogateescape").split("\0")))
+    # A file that was deleted and not yet committed is tracked and not there.
+    return [name for name in names if (root / name).is_file()]
+
+
+def delivered(what: str, path: Path) -> str:
+    """The name there of a file of this checkout. Raises LaunchFileError for one that is not delivered."""
+    root, path = paths.repository(), path.resolve()
+    name = str(path.relative_to(root)) if path.is_relative_to(root) else ""
+    if name not in tracked_names():
+        allowed = "a file of this checkout that git tracks"
+        raise LaunchFileError(f"{what}: {paths.shown(path)!r} is not delivered to a host; allowed: {allowed}")
+    return name
+
+
+def tracked() -> bytes:
+    """The checkout as a tar.gz: the files that git tracks, as they are on disk. Raises LaunchFileError without git."""
+    root = paths.repository()
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as archive:
-        for name in sorted(filter(None, listed.stdout.decode("utf-8", "surrogateescape").split("\0"))):
-            # A file that was deleted and not yet committed is tracked and not there.
-            if (root / name).is_file():
-                archive.add(root / name, arcname=name, filter=_nobody)
+        for name in tracked_names():
+            archive.add(root / name, arcname=name, filter=_nobody)
     return buffer.getvalue()
 
 

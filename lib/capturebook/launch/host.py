@@ -4,7 +4,7 @@ import shlex
 from dataclasses import dataclass, field
 
 from . import procfs
-from .channel import Channel, ChannelError, Refused, words
+from .channel import MOST_ANSWER, Channel, ChannelError, Refused, words
 
 LOG_PART = 1 << 20
 """Bytes of a log that are read at a time, as long as it is not far ahead of us."""
@@ -74,8 +74,8 @@ class Host:
     def __init__(self, channel: Channel):
         self.channel = channel
 
-    def _ask(self, call: str, data: bytes = b"", seconds: float = 10.0, **values) -> bytes:
-        status, answer = self.channel.ask(words(**values) + call + "\n", data, seconds)
+    def _ask(self, call: str, data: bytes = b"", seconds: float = 10.0, longest: int = MOST_ANSWER, **values) -> bytes:
+        status, answer = self.channel.ask(words(**values) + call + "\n", data, seconds, longest)
         if status:
             raise Refused(answer.decode("utf-8", "replace").strip() or f"exit status {status}")
         return answer
@@ -104,9 +104,10 @@ class Host:
         return answer.decode("utf-8", "replace").strip()
 
     def deliver(self, path: str, data: bytes, mode: int) -> str:
-        """Write a file; returns its sha256 as read back. 1 MB/s is taken for the slowest network."""
+        """Write a file; returns its sha256 as read back."""
         parent = path.rpartition("/")[0]
-        seconds = 5.0 + len(data) / 1e6
+        # Since the last of it was sent: a disk may take its time to write it.
+        seconds = 5.0 + len(data) / 20e6
         answer = self._ask("cb_deliver 2>&1", data, seconds, parent=parent, file=path, mode=f"{mode:o}")
         return answer.decode("ascii", "replace").split()[0]
 
@@ -136,7 +137,7 @@ class Host:
 
     def fetch(self, path: str, size: int) -> bytes:
         """A whole file of `size` bytes. Raises ChannelError when it is slower than 1 MB/s."""
-        return self._ask('cat -- "$cb_file"', seconds=10.0 + size / 1e6, file=path)
+        return self._ask('cat -- "$cb_file"', seconds=10.0 + size / 1e6, longest=size + (1 << 20), file=path)
 
     def listening(self) -> list[procfs.Socket]:
         return procfs.listening(self._ask("cb_ports"))

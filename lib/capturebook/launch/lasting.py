@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from .channel import Channel, ChannelError
+from .channel import MOST_ANSWER, Channel, ChannelError
 from .stages import NotHeld
 
 LOST = 60.0
@@ -20,12 +20,12 @@ class Lasting:
         self.gone = False
         """Whether it stayed away: nothing is asked any more."""
 
-    def ask(self, script: str, data: bytes = b"", seconds: float = 10.0) -> tuple[int, bytes]:
+    def ask(self, script: str, data: bytes = b"", seconds: float = 10.0, most: int = MOST_ANSWER) -> tuple[int, bytes]:
         """As Channel.ask. Raises NotHeld when the connection stays away, ChannelError from then on."""
         lost_at = None
         while True:
             try:
-                answer = self._channel.ask(script, data, seconds)
+                answer = self._channel.ask(script, data, seconds, most)
             except ChannelError as exc:
                 if self.gone:
                     raise

@@ -56,7 +56,8 @@ class Stages:
     def stage(self, name: str, lost: str = "C5") -> Iterator[dict]:
         """Run one stage; what its block puts into the yielded dict is its evidence.
 
-        A ChannelError becomes NotHeld of class `lost`, what the host refused one of class C11.
+        A host that does not answer becomes NotHeld of class `lost`, a connection that ended of C5, what the host
+        refused of C11.
         """
         evidence: dict = {}
         began = time.monotonic()
@@ -69,7 +70,8 @@ class Stages:
             self.say(f"{name:<11} held{': ' if shown else ''}{shown}")
         except (ChannelError, Refused) as exc:
             entry.state, entry.seen = "failed", str(exc)
-            raise NotHeld(str(exc), lost if isinstance(exc, ChannelError) else "C11") from exc
+            silent = str(exc).startswith("no answer")
+            raise NotHeld(str(exc), "C11" if isinstance(exc, Refused) else lost if silent else "C5") from exc
         except NotHeld as exc:
             entry.state, entry.seen = "failed", exc.seen
             evidence.update(exc.evidence)

@@ -13,6 +13,7 @@ from ...chain.folder import write_json
 from ...records import Record, append
 from ..control import stop
 from ..launcher import launch
+from ..redact import Redactor
 from ..store import beside
 from ..sweeping import sweep
 from .comparison import Comparison, ServerPrediction
@@ -43,10 +44,12 @@ class Tried:
 
 @dataclass
 class Compared:
-    """What came of a comparison. `path` is its folder: comparison.json and records.jsonl."""
+    """What came of a comparison. `path` is its folder: comparison.json and records.jsonl; `redactor` knows the arms'
+    secrets."""
 
     comparison: Comparison
     path: Path
+    redactor: Redactor
     tried: list[Tried] = field(default_factory=list)
 
     def of(self, arm: str) -> list[Tried]:
@@ -83,9 +86,8 @@ class Compared:
 
     def _row(self, arm, predicted: ServerPrediction) -> ScoreRow:
         records = [one.launched.run for one in self.of(arm.id)]
-        return ScoreRow(
-            arm.id, _label(arm), arm.why, predicted.words(), self.found(arm.id), self._mark(arm.id, predicted), records
-        )
+        found, mark = self.found(arm.id), self._mark(arm.id, predicted)
+        return ScoreRow(arm.id, self.label(arm), arm.why, predicted.words(), found, mark, records)
 
     def _mark(self, arm: str, predicted: ServerPrediction) -> str:
         conclusive = [one.launched for one in self.of(arm) if one.conclusive]
@@ -103,13 +105,28 @@ class Compared:
         holds = (predicted.faster or 0) <= slowest and fastest <= (predicted.slower or float("inf"))
         return HELD if holds else CONTRADICTED
 
+    def factors(self, arm) -> dict:
+        """What an arm changes, as it may be shown."""
+        shown = self.redactor.clean(arm.factors)
+        return shown | ({"env": self.redactor.env(arm.factors["env"])} if "env" in arm.factors else {})
+
+    def label(self, arm) -> str:
+        """The same, in words."""
+        factors = self.factors(arm)
+        words = [f"{name}={value}" for name, value in factors.get("env", {}).items()]
+        words += [f"with {word}" for word in factors.get("add", [])]
+        words += [f"without {word}" for word in factors.get("drop", [])]
+        return ", ".join(words) or "as in the launch file"
+
     def to_json(self) -> dict:
         arms = {arm.id: {"found": self.found(arm.id), "ratios": [round(r, 4) for r in self.ratios(arm.id)],
                          "launches": [one.launched.run for one in self.of(arm.id)]}
                 for arm in self.comparison.arms}  # fmt: skip
+        told = self.comparison.model_dump()
+        told["arms"] = [arm.model_dump() | {"factors": self.factors(arm)} for arm in self.comparison.arms]
         return {
             "schema_version": 1,
-            "comparison": self.comparison.model_dump(),
+            "comparison": told,
             "arms": arms,
             "rivals": [score.to_json() for score in self.scores()],
             "rounds_done": max((one.round for one in self.tried), default=0),
@@ -123,13 +140,15 @@ def compare(comparison: Comparison, host: str | None = None, on_event: Callable[
     started.
     """
     specs = comparison.specs()
+    redactor = Redactor([name for spec in specs.values() for name in spec.secret])
     for spec in specs.values():
         spec.deliveries()
-        spec.secrets()
+        redactor.add({**spec.env, **spec.secrets()})
+        redactor.add_words(spec.command or spec.args)
     began = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
     path = paths.resolve("outputs/comparisons") / f"{comparison.name}-{began}"
     path.mkdir(parents=True)
-    compared = Compared(comparison, path)
+    compared = Compared(comparison, path, redactor)
     for number in range(1, comparison.rounds + 1):
         for arm, spec in specs.items():
             on_event(f"arm {arm}, round {number} of {comparison.rounds}")
@@ -165,17 +184,9 @@ def _code_fits(predicted: ServerPrediction, record: Record) -> bool:
     return predicted.code is None or (record.root is not None and record.root.code == predicted.code)
 
 
-def _label(arm) -> str:
-    factors = arm.factors
-    words = [f"{name}={value}" for name, value in factors.get("env", {}).items()]
-    words += [f"with {word}" for word in factors.get("add", [])]
-    words += [f"without {word}" for word in factors.get("drop", [])]
-    return ", ".join(words) or "as in the launch file"
-
-
 def lines(compared: Compared) -> list[str]:
     """For people: what each arm showed, and each rival's predictions."""
-    said = [f"{arm.id} ({_label(arm)}): {compared.found(arm.id)}" for arm in compared.comparison.arms]
+    said = [f"{arm.id} ({compared.label(arm)}): {compared.found(arm.id)}" for arm in compared.comparison.arms]
     for score in compared.scores():
         said.append(f"{score.id}: {score.held} held, {score.contradicted} contradicted, {score.not_tested} not tested")
         said += [f"  {row.arm}: {row.mark}: predicted {row.predicted}" for row in score.rows]
