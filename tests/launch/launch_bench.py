@@ -155,7 +155,7 @@ class Sshd:
 
 
 SERVER = """\
-import http.server, sys, time, os
+import http.server, os, socket, sys, time
 died = len(sys.argv) > 2 and sys.argv[2]
 began = []
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -175,7 +175,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
     do_POST = do_GET
     def log_message(self, *args):
         pass
-server = http.server.ThreadingHTTPServer((os.environ.get("BIND", "127.0.0.1"), int(sys.argv[1])), Handler)
+class Server(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_INET6 if ":" in os.environ.get("BIND", "") else socket.AF_INET
+if os.environ.get("DAEMON") and os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+elif os.environ.get("DAEMON"):
+    time.sleep(60)
+server = Server((os.environ.get("BIND", "127.0.0.1"), int(sys.argv[1])), Handler)
 print("listening", flush=True)
 server.serve_forever()
 """

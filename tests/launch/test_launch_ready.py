@@ -39,6 +39,20 @@ def test_a_server_on_every_address_is_reported(bench):
     launching.stop(record.run, bench.events.append)
 
 
+def test_a_server_on_loopback_of_the_other_kind_is_asked_there(bench):
+    record = serve(bench, env={"BIND": "::1"}, ready={**READY, "url": "http://[::1]:{port}/work"})
+    assert record.status == "pass" and not record.caveats, record.reason
+    launching.stop(record.run, bench.events.append)
+
+
+@here_only
+def test_a_daemon_of_ours_owns_the_port(bench):
+    record = serve(bench, env={"DAEMON": "yes"})
+    assert record.status == "pass" and stage(record, "ready")["evidence"]["owner_is"] == "a descendant", record.reason
+    launching.stop(record.run, bench.events.append)
+    assert not bench.running()
+
+
 # Listens on loopback, and on every address of both kinds; says which ports it got.
 WIDE = """\
 import socket, time

@@ -130,6 +130,12 @@ def fetch(following, outcome: Outcome) -> Outcome:
             nonce = json.loads((Path(part) / info["run"] / "run.json").read_text(encoding="utf-8"))["nonce"]
             if nonce != end["nonce"]:
                 raise NotHeld(f"the fetched run has nonce {nonce!r}, the one that ended {end['nonce']!r}", "C8")
-            (Path(part) / info["run"]).rename(place)
+            try:
+                (Path(part) / info["run"]).rename(place)
+            except OSError:
+                if not place.exists():
+                    raise
+                # Another follower was faster.
+                return Outcome("pass", FETCHED, payload={**outcome.payload, **payload})
         evidence.update(run=paths.shown(place), bytes=len(packed), nonce=nonce)
     return Outcome("pass", "", payload={**outcome.payload, **payload})

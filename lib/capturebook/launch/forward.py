@@ -37,7 +37,8 @@ class Forward:
         self._channel = Channel(self._host, ("-M", "-S", control, "-oControlPersist=no"))
         self._channel.ask("true\n", seconds=20.0)
         # Without the configuration, whose forwards would be asked for as well.
-        asked = ("-F", "none", "-S", control, "-O", "forward", "-L", f"127.0.0.1:{local}:127.0.0.1:{remote}")
+        to = "[::1]" if self._there.hostname == "::1" else self._there.hostname
+        asked = ("-F", "none", "-S", control, "-O", "forward", "-L", f"127.0.0.1:{local}:{to}:{remote}")
         try:
             made = subprocess.run([*ssh_command(), *asked, "--", self._host], capture_output=True, timeout=10)
         except subprocess.TimeoutExpired:

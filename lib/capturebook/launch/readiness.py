@@ -91,6 +91,12 @@ def _owns_port(following, evidence: dict) -> bool:
             # It may have been closed since, and its owner's number with it.
             if not any(again.inode == socket.inode for again in host.listening()):
                 return False
+            pid = host.owners().get(socket.inode)
+            nonce = following.entry.info["nonce"]
+            if pid and host.process_environment(pid).get("CAPTUREBOOK_LAUNCH") == nonce:
+                # It left its parent and its session, as a daemon does.
+                owned[socket.inode] = pid
+                continue
             who = owner_of(host, socket, following.redactor)[1]
             raise NotHeld(f"port {port} is owned by {who}, not by this launch", "C9")
     owner = owned[sockets[0].inode]
