@@ -14,7 +14,7 @@ from capturebook.subjects.decode_step.step import TOLERANCE, assemble
 @pytest.fixture(scope="module")
 def stack():
     kinds = ["csa", "hca"]
-    return assemble(kinds, "small", 8, "score", "bf16", "bf16", 2, 512, 1024, "cpu")
+    return assemble(kinds, "small", 8, "score", "bf16", "bf16", "bf16", 2, 512, 1024, "cpu")
 
 
 def test_every_rung_is_the_same_step(stack):

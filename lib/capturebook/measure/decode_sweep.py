@@ -18,6 +18,9 @@ LAYERS = 3
 REPLAYS = 8
 """Replays a sample, each one token further: as many calls as positions are ready for (`decode_step.step.CALLS`)."""
 
+DEFAULTS = {"size": "flash", "tp": 8, "routing": "score", "experts": "bf16", "cache": "bf16", "keys": "bf16"}
+"""Of the step, where a point does not say."""
+
 TOKENS = "batch / time of one layer of this kind: no other layer, no communication between ranks, no sampling"
 """What tok/s means here."""
 
@@ -106,13 +109,13 @@ class Point:
         from .decode_variants import COMPILED, LADDER, function
 
         self.asked, self.batch = asked, asked["batch"]
-        step = {"tp": 8, "cache": "bf16", "keys": "bf16", "routing": "score", "size": "flash", **asked["step"]}
+        step = {**DEFAULTS, **asked["step"]}
         place = {"batch": self.batch, "context": asked["context"], "max_context": asked["max_context"]}
         self.stack = assemble([asked["layer"]] * LAYERS, **step, **place, device="cuda")
         self.positions = self.stack.requests.positions
         self.start = starts(self.batch, asked["context"]).cuda()
         shape = self.stack.layers[0].attention.shape
-        self.heads, self.cache = shape.heads, step["cache"]
+        self.heads, self.cache, self.fp8 = shape.heads, step["cache"], step["experts"] == "fp8"
         generator = torch.Generator().manual_seed(seed)
         streams = torch.randn(self.batch, 4, shape.hidden, generator=generator).to("cuda", torch.bfloat16)
         tokens = torch.randint(shape.vocabulary, (self.batch,), generator=generator).cuda()
@@ -126,8 +129,9 @@ class Point:
         import torch
 
         from ..subjects.decode_step import reference
-        from ..subjects.decode_step.step import TOLERANCE
+        from ..subjects.decode_step.step import FP8_TOLERANCE, TOLERANCE
 
+        tolerance = FP8_TOLERANCE if self.fp8 else TOLERANCE
         with torch.no_grad():
             self._capture(name)
             self.positions.copy_(self.start)
@@ -139,7 +143,7 @@ class Point:
             self.positions.sub_(1)  # the reference takes the same token in again, in copies of the caches
             errors = reference.errors(self.stack, *self.inputs, self.outputs[name])
         return [
-            {"call": name, "output": out, "error": finite(e), "tolerance": TOLERANCE, "ok": e <= TOLERANCE}
+            {"call": name, "output": out, "error": finite(e), "tolerance": tolerance, "ok": e <= tolerance}
             for out, e in errors.items()
         ]
 

@@ -1,33 +1,78 @@
 """The routed experts of a layer as two grouped matmuls over rows sorted by expert; no host synchronisation."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
+LARGEST = 448.0
+"""The largest e4m3 value."""
 
-def grouped(x: Tensor, ids: Tensor, weights: Tensor, up: Tensor, down: Tensor, swiglu) -> Tensor:
+
+class Matrices(NamedTuple):
+    """One matrix for each expert, [E, out, in]: bf16 (scale None), or e4m3 with a scale for each row, [E, out] fp32."""
+
+    values: Tensor
+    scale: Tensor | None = None
+
+
+def quantised(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """(e4m3 values, scales fp32 without the last dimension) of rows [..., D]: a row's scale is its amax / 448."""
+    x = rows.float()
+    scale = (x.abs().amax(-1) / LARGEST).clamp_min(1e-12)
+    return (x / scale[..., None]).to(torch.float8_e4m3fn), scale
+
+
+def grouped(x: Tensor, ids: Tensor, weights: Tensor, up: Matrices, down: Matrices, swiglu) -> Tensor:
     """[B, hidden]: the weighted sum of each token's experts.
 
     x [B, hidden]; ids [B, active] int64; weights [B, active], fp32; up [E, 2 width, hidden], gate then up; down
     [E, hidden, width]; swiglu: [N, 2 width] -> [N, width]. Rows of a group follow each other, and how many there are is
-    read on the device, so shapes do not follow the routing. On a GPU bf16 only (torch's grouped_mm).
+    read on the device, so shapes do not follow the routing. e4m3 matrices are met by rows in e4m3, and x is bf16.
     """
     batch, active = ids.shape
     chosen, order = ids.flatten().sort()
-    experts = torch.arange(len(up), device=x.device)
+    experts = torch.arange(len(up.values), device=x.device)
     ends = torch.searchsorted(chosen, experts, right=True, out_int32=True)
-    rows = x[order // active]
-    between = swiglu(torch.nn.functional.grouped_mm(rows, up.transpose(1, 2), offs=ends))
-    out = torch.nn.functional.grouped_mm(between, down.transpose(1, 2), offs=ends)
+    token = order // active
+    if up.scale is None:
+        between = swiglu(torch.nn.functional.grouped_mm(x[token], up.values.transpose(1, 2), offs=ends))
+        out = torch.nn.functional.grouped_mm(between, down.values.transpose(1, 2), offs=ends)
+    else:
+        values, scale = quantised(x)
+        between = swiglu(scaled_matmul(values[token], scale[token], up, ends, chosen))
+        out = scaled_matmul(*quantised(between), down, ends, chosen)
     back = torch.empty_like(out).index_copy_(0, order, out)  # to the order of ids: a permutation
     return (back.view(batch, active, -1) * weights[:, :, None]).sum(1).to(x.dtype)
 
 
-def one_by_one(x: Tensor, ids: Tensor, weights: Tensor, up: Tensor, down: Tensor, swiglu) -> Tensor:
-    """The same from its definition, an expert at a time, in x's dtype (float64, say): the reference. It reads ids on
-    the host."""
+def scaled_matmul(rows: Tensor, scale: Tensor, matrices: Matrices, ends: Tensor, chosen: Tensor) -> Tensor:
+    """bf16 [N, out] of e4m3 rows [N, in] with their scales [N] and each row's own expert, by ends [E] of the groups.
+
+    On a CPU, which has no such matmul, the same in bf16 (e4m3 values are exact in it) and the scales behind it.
+    """
+    turned = matrices.values.transpose(1, 2)
+    if rows.device.type == "cuda":
+        return torch._scaled_grouped_mm(rows, turned, scale, matrices.scale, offs=ends, out_dtype=torch.bfloat16)
+    plain = torch.nn.functional.grouped_mm(rows.float(), turned.float(), offs=ends)
+    return (plain * scale[:, None] * matrices.scale[chosen]).bfloat16()
+
+
+def one_by_one(x: Tensor, ids: Tensor, weights: Tensor, up: Matrices, down: Matrices, swiglu) -> Tensor:
+    """The same from its definition, an expert at a time, in x's dtype (float64, say): the reference. Rows that meet
+    e4m3 matrices are rounded to e4m3, which is what the step is, not an error of it. It reads ids on the host."""
     out = torch.zeros_like(x)
     for expert in ids.unique().tolist():
         token, place = (ids == expert).nonzero(as_tuple=True)
-        between = swiglu(x[token] @ up[expert].to(x.dtype).T)
-        out.index_add_(0, token, (between @ down[expert].to(x.dtype).T) * weights[token, place, None].to(x.dtype))
+        between = swiglu(_product(x[token], up, expert))
+        out.index_add_(0, token, _product(between, down, expert) * weights[token, place, None].to(x.dtype))
     return out
+
+
+def _product(rows: Tensor, matrices: Matrices, expert: int) -> Tensor:
+    matrix = matrices.values[expert].to(rows.dtype)
+    if matrices.scale is not None:
+        matrix = matrix * matrices.scale[expert, :, None].to(rows.dtype)
+        values, scale = quantised(rows)
+        rows = values.to(rows.dtype) * scale[:, None].to(rows.dtype)
+    return rows @ matrix.T

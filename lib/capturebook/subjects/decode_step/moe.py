@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .attention import linear
+from .experts import Matrices
 from .lanes import Lanes
 from .ops import Ops
 from .shapes import Shape
@@ -37,6 +38,7 @@ class Moe:
             ids = ops.choose(scores + w["router.bias"], s.active)
         weights = scores.gather(1, ids)
         weights = weights / (weights.sum(-1, keepdim=True) + 1e-20) * s.routed_scaling
-        routed = ops.experts(x, ids, weights, w["experts.up"], w["experts.down"], swiglu)
+        up, down = (Matrices(w[f"experts.{name}"], w.get(f"experts.{name}.scale")) for name in ("up", "down"))
+        routed = ops.experts(x, ids, weights, up, down, swiglu)
         self.lanes.join("shared")
         return routed + shared, ids

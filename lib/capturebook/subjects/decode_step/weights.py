@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.glue.reference import COPIES, MIXES
+from .experts import quantised
 from .shapes import RATIO, Shape
 
 Weights = dict[str, Tensor]
@@ -61,10 +62,12 @@ def _compressor(name: str, hidden: int, dim: int, kind: str) -> dict[str, tuple]
     }
 
 
-def draw(shape: Shape, kind: str, routing: str, seed: int, device, dtype: torch.dtype) -> Weights:
+def draw(
+    shape: Shape, kind: str, routing: str, seed: int, device, dtype: torch.dtype, experts: str = "bf16"
+) -> Weights:
     """Weights drawn on the device: linear ones in `dtype`, norms (around 1) and biases fp32, hash tables int32.
 
-    mHC's projections are fp32, as everywhere.
+    mHC's projections are fp32, as everywhere. experts: "bf16" (in `dtype`), or "fp8", e4m3 and "NAME.scale", fp32.
     """
     generator = torch.Generator(device).manual_seed(seed)
     weights = {}
@@ -80,5 +83,10 @@ def draw(shape: Shape, kind: str, routing: str, seed: int, device, dtype: torch.
             drawn *= size[-1] ** -0.5
         elif what == "norm":
             drawn = 1 + 0.1 * drawn
+        if experts == "fp8" and name.startswith("experts."):
+            # an expert at a time: fp32 copies of all of them would be four times the weights
+            parts = [quantised(one) for one in drawn]
+            drawn = torch.stack([values for values, _ in parts])
+            weights[f"{name}.scale"] = torch.stack([scale for _, scale in parts])
         weights[name] = drawn
     return weights
