@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from capturebook.measure import amdahl, decode_sweep
+from capturebook.measure import amdahl, decode_model, decode_sweep
 from capturebook.measure.decode_variants import COMPILED, LADDER, STOCK, function
 from capturebook.measure.kernel_classes import CLASSES, labelled, launched, profile, times
 from capturebook.params import load_preset, validate
-from capturebook.records import Record, Subject
 from capturebook.subjects.decode_step.step import TOLERANCE, assemble
 
 
@@ -92,21 +91,42 @@ def test_one_probe_for_each_point():
     )
 
 
-def test_points_and_the_whole_model_from_records():
-    stamp = {"run": "r", "nonce": "0", "started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:00:01+00:00"}
+def timed(variant, layer, us, batch=64, **classes):
+    """A point as `rows.sweep_points` gives it."""
+    classes = dict.fromkeys(CLASSES, 0.0) | classes if classes else None
+    launches = classes and dict.fromkeys(CLASSES, 2)
+    place = {"batch": batch, "context": 8192, "max_context": 131072, "ends_us": 5.0}
+    point = {"variant": variant, "layer": layer, "us": [us], "median_us": us, "classes": classes, "launches": launches}
+    return point | place
 
-    def record(kind, status, us):
-        payload = {"layers": 3, "layer": kind, "batch": 8, "variants": {"stock": {"median_us": us}}}
-        subject = Subject(target="m:build", options={"layer": kind})
-        return Record(kind="sweep", probe=kind, subject=subject, status=status, payload=payload, **stamp)
 
-    records = [record("swa", "pass", 10.0), record("csa", "pass", 20.0), record("hca", "wrong", 1.0)]
-    points = decode_sweep.points(records)
-    assert [(p["variant"], p["layer"], p["median_us"]) for p in points] == [
-        ("stock", "swa", 10.0),
-        ("stock", "csa", 20.0),
-    ]
-    assert decode_sweep.model_us({"swa": 1.0, "csa": 10.0, "hca": 100.0}, 5.0) == 2 + 210 + 2000 + 5
+def test_the_whole_model_from_its_layers():
+    points = [timed("stock", kind, us, attention=us / 2, glue=us / 2) for kind, us in (("swa", 1.0), ("csa", 10.0))]
+    assert decode_model.whole(points) == [], "no layer of the third kind"
+    (row,) = decode_model.whole([*points, timed("stock", "hca", 100.0, attention=100.0)])
+    assert row["us"] == 2 + 210 + 2000 + 5 and row["tokens_per_second"] == pytest.approx(64e6 / row["us"])
+    assert row["classes"]["attention"] == 1 + 105 + 2000 and row["launches"]["gemm"] == 86
+    assert decode_model.share(row, "attention") == pytest.approx(2106 / 2212)
+    (row,) = decode_model.whole([timed("and overlap", kind, 1.0) for kind in ("swa", "csa", "hca")])
+    assert row["classes"] is None and decode_model.share(row, "glue") is None
+
+
+def test_the_story_beside_what_was_measured():
+    def rung(variant, us, batch, attention, glue):
+        return [timed(variant, kind, us, batch, attention=attention, glue=glue) for kind in ("swa", "csa", "hca")]
+
+    points = rung("stock", 100.0, 64, 57.0, 40.0) + rung("stock, mma", 40.0, 64, 4.0, 36.0)
+    points += rung("mma, bounded indexer", 39.0, 64, 8.0, 28.0) + rung("stock", 100.0, 1, 90.0, 1.0)
+    points += rung("stock, mma", 90.0, 1, 90.0, 1.0)
+    found = {row["claim"]: row for row in decode_model.story(decode_model.whole(points))}
+    gain = found["gain from the MMA kernel, over all concurrencies"]
+    assert gain["status"] == "not reproduced" and gain["where"] == [(64, 8192, 131072)]
+    assert gain["measured"] == pytest.approx((4305 / 3875, 4305 / 1725))
+    assert found["gain from the bounded indexer at concurrency 64"]["status"] == "not reproduced"
+    assert found["attention's share before the MMA kernel"]["where"] == [(64, 8192, 131072)]
+    assert found["attention's share after it"]["status"] == "reproduced"
+    assert found["gain from fusing the glue"]["status"] == "not measured"
+    assert set(decode_model.ROLES.values()) <= set(LADDER)
 
 
 def test_the_story_by_amdahl():

@@ -7,7 +7,7 @@ cache when its turn comes again; a time is a third of it.
 from typing import Any
 
 from ..probes import Probe
-from ..records import Record, Subject, finite
+from ..records import Subject, finite
 from . import timing
 from .gpu_processes import foreign_processes, refusal
 from .kv_capacity import LAYERS as MODEL
@@ -23,8 +23,6 @@ DEFAULTS = {"size": "flash", "tp": 8, "routing": "score", "experts": "bf16", "ca
 
 TOKENS = "batch / time of one layer of this kind: no other layer, no communication between ranks, no sampling"
 """What tok/s means here."""
-
-ENDS = "embedding, head and the last norm"
 
 
 def plan_decode_sweep(params: Any, options: dict, names: list[str] | None = None) -> list[Probe]:
@@ -82,12 +80,14 @@ def run(ctx) -> dict:
         ctx.stage("verify")
         checks = [check for name in asked["variants"] for check in point.verify(name)]
         payload = {**{name: asked[name] for name in ("layer", "batch", "context", "max_context")}, **point.sizes()}
+        payload["step"] = point.step
         bad = [check for check in checks if not check["ok"]]
         if bad:
             text = "; ".join(f"{c['call']}: {c['output']} is off by {c['error']}" for c in bad)
             return {"status": "wrong", "reason": f"{text} (not timed)", "checks": checks, "payload": payload}
         ctx.stage("time")
         samples = point.time(ctx.args["samples"])
+        payload["ends_us"] = point.ends_us()
         payload["variants"] = {
             name: {**asked["variants"][name], **point.spread(samples[name]), **point.classes(name)} for name in samples
         }
@@ -109,7 +109,7 @@ class Point:
         from .decode_variants import COMPILED, LADDER, function
 
         self.asked, self.batch = asked, asked["batch"]
-        step = {**DEFAULTS, **asked["step"]}
+        step = self.step = {**DEFAULTS, **asked["step"]}
         place = {"batch": self.batch, "context": asked["context"], "max_context": asked["max_context"]}
         self.stack = assemble([asked["layer"]] * LAYERS, **step, **place, device="cuda")
         self.positions = self.stack.requests.positions
@@ -214,6 +214,19 @@ class Point:
             "graph_bytes": self.memory[name],
         }
 
+    def ends_us(self) -> float:
+        """Median us of the embedding and of all behind the last layer, on this rank: its part of the vocabulary."""
+        import torch
+
+        from ..subjects.decode_step.ends import draw_ends
+
+        shape = self.stack.layers[0].attention.shape
+        ends = draw_ends(shape, self.step["tp"], 0, "cuda", torch.bfloat16)
+        streams, tokens = self.inputs
+        with torch.no_grad():
+            samples = timing.time_variants({"ends": [lambda: (ends.embed(tokens), ends.logits(streams))]}, 5)
+        return timing.spread(samples["ends"])["median_us"]
+
     def spread(self, samples: list[float]) -> dict:
         """Median and spread of a layer's us, and tok/s."""
         middle = timing.spread(samples)
@@ -228,18 +241,3 @@ class Point:
             "state_bytes": sum(t.numel() * t.itemsize for t in first.state.tensors().values()),
             "tokens_per_second_means": TOKENS,
         }
-
-
-def model_us(by_kind: dict[str, float], ends_us: float) -> float:
-    """The whole model's time a token from a layer's of each kind: an extrapolation, 2 + 21 + 20 layers and the ends."""
-    return sum(MODEL[kind] * by_kind[kind] for kind in MODEL) + ends_us
-
-
-def points(records: list[Record]) -> list[dict]:
-    """One dict for each variant of each point that was timed, the last record of each."""
-    last = {r.probe: r for r in records if r.kind == "sweep" and r.payload.get("layers") and r.status == "pass"}
-    return [
-        {"variant": name, **{k: v for k, v in r.payload.items() if k != "variants"}, **values}
-        for r in last.values()
-        for name, values in r.payload["variants"].items()
-    ]

@@ -1,0 +1,92 @@
+"""From layers to the model: what timed layers of each kind mean for all 43, and the story's numbers beside them.
+
+An extrapolation: 2 + 21 + 20 layers one after the other, each as fast as one of its kind, and the ends.
+"""
+
+from . import amdahl
+from .kv_capacity import LAYERS
+
+NEAR = 0.1
+"""A number of the story counts as reproduced within so much of it, relative to it."""
+
+
+def whole(points: list[dict]) -> list[dict]:
+    """One dict for each variant, batch, context and maximum context at which a layer of every kind was timed.
+
+    points: of `rows.sweep_points`. us: of a step of the model; tokens_per_second: batch over that; classes: us by class
+    of GPU work, None where a layer's are not known; launches: kernels and copies a step, the ends left out; ends_us.
+    """
+    by_place: dict[tuple, dict[str, dict]] = {}
+    for p in points:
+        if p.get("layer") and p["us"]:
+            place = (p["variant"], p["batch"], p["context"], p["max_context"])
+            by_place.setdefault(place, {})[p["layer"]] = p
+    found = []
+    for (variant, batch, context, most), kinds in by_place.items():
+        if kinds.keys() != LAYERS.keys():
+            continue
+        ends = max(p["ends_us"] for p in kinds.values())
+        us = ends + sum(n * kinds[kind]["median_us"] for kind, n in LAYERS.items())
+        row = {"variant": variant, "batch": batch, "context": context, "max_context": most, "us": us, "ends_us": ends}
+        row |= {"tokens_per_second": batch / us * 1e6, "classes": None, "launches": None}
+        if all(p.get("classes") for p in kinds.values()):
+            for name in ("classes", "launches"):
+                row[name] = {
+                    group: sum(n * kinds[kind][name][group] for kind, n in LAYERS.items())
+                    for group in next(iter(kinds.values()))[name]
+                }
+        found.append(row)
+    return found
+
+
+def share(row: dict, group: str) -> float | None:
+    """A class's part of the GPU time of a row of `whole`, the ends left out."""
+    return row["classes"][group] / sum(row["classes"].values()) if row["classes"] else None
+
+
+ROLES = {
+    "stock": "stock",
+    "mma": "stock, mma",
+    "both": "mma, bounded indexer",
+    "fused": "and fused glue",
+}
+"""What the story did, as rungs of `decode_variants.LADDER`: nothing, the MMA kernel, the indexer too, the glue too."""
+
+
+def story(rows: list[dict]) -> list[dict]:
+    """The story's numbers beside what was measured: claim, told, measured, status, where.
+
+    rows: of `whole`. status: "reproduced" where a number is within a tenth of what the story tells (of the MMA kernel's
+    gain, which it tells over all concurrencies, at every point), "not reproduced", or "not measured". where: the points
+    at which it is. What refutes a number is `amdahl.verdicts` alone.
+    """
+    told, place = amdahl.STORY, ("batch", "context", "max_context")
+    at = {(role, *(r[name] for name in place)): r for r in rows for role, v in ROLES.items() if r["variant"] == v}
+
+    def gains(before: str, after: str) -> dict:
+        return {key[1:]: r["us"] / at[after, *key[1:]]["us"] for key, r in at.items() if key[0] == before
+                and (after, *key[1:]) in at}  # fmt: skip
+
+    def shares(role: str, group: str) -> dict:
+        return {key[1:]: share(r, group) for key, r in at.items() if key[0] == role and r["classes"]}
+
+    indexer = {where: value for where, value in gains("mma", "both").items() if where[0] == 64}
+    before, after = told["attention"]
+    return [
+        _beside("gain from the MMA kernel, over all concurrencies", told["mma"], gains("stock", "mma"), every=True),
+        _beside("gain from the bounded indexer at concurrency 64", (told["indexer"],) * 2, indexer),
+        _beside("attention's share before the MMA kernel", (before, before), shares("stock", "attention")),
+        _beside("attention's share after it", (after, after), shares("mma", "attention")),
+        _beside("the glue's share after both fixes", (told["glue"],) * 2, shares("both", "glue")),
+        _beside("gain from fusing the glue", (told["fused"],) * 2, gains("both", "fused")),
+    ]
+
+
+def _beside(claim: str, told: tuple[float, float], found: dict[tuple, float], every: bool = False) -> dict:
+    low, high = told[0] * (1 - NEAR), told[1] * (1 + NEAR)
+    where = [place for place, value in sorted(found.items()) if low <= value <= high]
+    status = "not measured"
+    if found:
+        status = "reproduced" if where and (len(where) == len(found) or not every) else "not reproduced"
+    measured = (min(found.values()), max(found.values())) if found else None
+    return {"claim": claim, "told": told, "measured": measured, "status": status, "where": where}
