@@ -7,6 +7,7 @@ from capturebook.measure import amdahl, decode_model, decode_sweep
 from capturebook.measure.decode_variants import COMPILED, LADDER, STOCK, function
 from capturebook.measure.kernel_classes import CLASSES, labelled, launched, profile, times
 from capturebook.params import load_preset, validate
+from capturebook.report import figures_decode
 from capturebook.subjects.decode_step.step import TOLERANCE, assemble
 
 
@@ -142,3 +143,28 @@ def test_the_story_by_amdahl():
         with pytest.raises(ValueError, match="allowed: "):
             amdahl.gain(share, factor)
     assert set(CLASSES) >= {"attention", "indexer", "glue"}
+
+
+def test_what_is_shown_of_it():
+    points = []
+    for batch in (1, 64):
+        for number, name in enumerate(LADDER):
+            for kind, us in (("swa", 300.0), ("csa", 900.0), ("hca", 500.0)):
+                classes = {} if name == "and overlap" else {"attention": us / 2, "gemm": us / 4, "glue": us / 4}
+                points.append(timed(name, kind, us / (number + 1), batch, **classes))
+    extra = {"tokens_per_second": 1.0, "step": decode_sweep.DEFAULTS, "status": "pass", "reason": ""}
+    points = [point | extra for point in points]
+    shown = figures_decode.decode(points)
+    for text in (
+        "one rank of eight",
+        "stock, mma",
+        "2.00x",
+        "inconsistent with itself",
+        "not reproduced",
+        "KV capacity",
+    ):
+        assert text in shown.text, text
+    assert shown.html.count("<figure>") == 1 and "Extrapolated to 2 + 21 + 20 layers" in shown.html
+    skipped = [{**point, "us": [], "status": "skipped", "reason": "no GPU"} for point in points]
+    assert figures_decode.NOT_HERE in figures_decode.decode(skipped).text
+    assert "Another subject" in figures_decode.decode([{"variant": "mma", "us": [1.0]}]).text

@@ -10,6 +10,7 @@ from ..records import SUBJECT_FACTORS, Arm, Record
 BUILT_IN = "capturebook.subjects.sparse_mla:"
 INDEXER = "capturebook.subjects.indexer:"
 GLUE = "capturebook.subjects.glue:"
+DECODE = "capturebook.subjects.decode_step:"
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,12 @@ def interpreted(session) -> list[Record]:
 def sweep(session) -> list[Record]:
     """The records of the throughput sweep, and before them those of the floors if the parameters give no rates.
 
-    Of the built-in step and of the indexer the kernels are timed; of a user's own the step, its twin and, where the
+    Of the built-in step and of the indexer the kernels are timed, of the decode step the rungs of its switches on a
+    layer of each kind; of a user's own the step, its twin and, where the
     question compiles, the step compiled. What build takes is read by a probe; where that fails, one point is left and
     fails alike.
     """
+    from ..measure.decode_sweep import plan_decode_sweep
     from ..measure.floors import plan_floors
     from ..measure.indexer_sweep import plan_indexer_sweep
     from ..measure.own_sweep import plan_describe, plan_own_sweep
@@ -127,6 +130,8 @@ def sweep(session) -> list[Record]:
         return session.outcomes(plan_sweep(params, found))
     if params.subject.startswith(INDEXER):
         return session.outcomes(plan_indexer_sweep(params, found))
+    if params.subject.startswith(DECODE):
+        return session.outcomes(plan_decode_sweep(params, params.options))
     (described,) = session.outcomes([plan_describe(params)])
     mode = asked(session).compile
     if mode == "none":

@@ -28,7 +28,8 @@ TOKENS = "batch / time of one layer of this kind: no other layer, no communicati
 def plan_decode_sweep(params: Any, options: dict, names: list[str] | None = None) -> list[Probe]:
     """One probe for each kind of layer, batch, context and maximum context of the parameters; each alone on the GPU.
 
-    options: of the step: tp, cache, keys, routing, size. names: rungs of `decode_variants.LADDER`, by default all.
+    options: of the step, of which those in DEFAULTS are taken; layers there say which kinds. names: rungs of
+    `decode_variants.LADDER`, by default all.
     """
     from .decode_variants import LADDER
 
@@ -44,7 +45,7 @@ def plan_decode_sweep(params: Any, options: dict, names: list[str] | None = None
                     "batch": batch,
                     "context": context,
                     "max_context": most,
-                    "step": options,
+                    "step": {name: value for name, value in options.items() if name in DEFAULTS},
                 },
             ),
             job="capturebook.measure.decode_sweep:run",
@@ -54,7 +55,7 @@ def plan_decode_sweep(params: Any, options: dict, names: list[str] | None = None
             deadline=max(params.deadline, 300.0),
             label=f"decode sweep: {kind}, batch {batch}, context {context} of {most}",
         )
-        for kind in MODEL
+        for kind in options.get("layers", MODEL)
         for most in params.max_contexts
         for context in params.contexts
         for batch in params.batches

@@ -1,13 +1,16 @@
 """How many tokens of context fit beside the weights of DeepSeek-V4-Flash: by GPUs, memory fraction, layers and format.
 
-Arithmetic only, nothing is measured. Assumed, and said beside every number: weights as published (MXFP4 experts with a
-scale byte for 32 values, the matmuls of the backbone in fp8, compressors and router in bf16, mHC in fp32, embedding and
-head in bf16, MTP left out); tensor parallelism shares out experts, heads and vocabulary and repeats the rest; a pool of
-`fraction` of the GPU holds weights and caches (sglang's --mem-fraction-static), so that graphs, workspaces and
-fragmentation live in what is left.
+Arithmetic only, nothing is measured; ASSUMED is said beside every number.
 """
 
 from dataclasses import dataclass
+
+ASSUMED = (
+    "weights as published (MXFP4 experts with a scale byte for 32 values, the matmuls of the backbone in fp8, "
+    "compressors and router in bf16, mHC in fp32, embedding and head in bf16, MTP left out); tensor parallelism shares "
+    "out experts, heads and vocabulary and repeats the rest; the memory fraction holds weights and caches, so that "
+    "graphs, workspaces and fragmentation live in what is left; compressor rings in fp32"
+)
 
 LAYERS = {"swa": 2, "csa": 21, "hca": 20}
 """Layers of each kind in V4-Flash: the window only, an entry for 4 tokens, an entry for 128."""

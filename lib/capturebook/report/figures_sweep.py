@@ -76,6 +76,7 @@ def sweep(points: list[dict]) -> Block:
 def _panel(p: dict, axis: str) -> tuple:
     """What a panel is for: the sizes of a point that its horizontal axis does not show."""
     shape = "" if p.get("shape", "flash") == "flash" else p["lists"]
+    shape = f"{p['layer']} layer" if p.get("layer") else shape
     return (p["context"] if axis == "batch" else p["batch"], p.get("max_context"), shape)
 
 

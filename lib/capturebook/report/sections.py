@@ -6,7 +6,19 @@ from markupsafe import Markup
 
 from ..measure.rows import build_rows_of, sweep_points
 from ..records import Record
-from . import classes, figures, figures_build, figures_peers, figures_sweep, launches, needs, rivals, tables, words
+from . import (
+    classes,
+    figures,
+    figures_build,
+    figures_decode,
+    figures_peers,
+    figures_sweep,
+    launches,
+    needs,
+    rivals,
+    tables,
+    words,
+)
 from .block import Block, details, heading, link, paragraph, table
 from .run_data import RunData
 
@@ -62,7 +74,8 @@ def sections(data: RunData) -> list[Section]:
 
 def _throughput(points: list[dict]) -> list[Block]:
     beside = [figures_peers.compared(points)] if any(p.get("lists") for p in points) else []
-    return [figures_sweep.sweep(points), *beside]
+    step = [figures_decode.decode(points)] if any(p.get("layer") for p in points) else []
+    return [figures_sweep.sweep(points), *beside, *step]
 
 
 def _notes(data: RunData) -> list[str]:
