@@ -88,14 +88,12 @@ def mhc(batch: int, d: int):
     streams, out = streams.float(), out.float()
     _, *weights, _ = make_inputs(6, batch, d)
     norm = normal(d)
-    kernels = [glue.KERNELS[f"{name}_kernel"] for name in ("project", "collapse_norm", "expand_project")]
+    kernels = tuple(glue.KERNELS[f"{name}_kernel"] for name in ("project", "collapse"))
     _, after, comb = mhc_pre_reference(streams, projection, scale, base)
-    tensors = (streams, projection, scale, base)
-    first = launch.pre_norm(tuple(kernels[:2]), tensors, norm, torch.float32, **TOLD)
+    tensors, fp32 = (streams, projection, scale, base), torch.float32
+    first = launch.pre(kernels, tensors, norm, fp32, DOT_FP32=True, **TOLD)
     before = (streams, out, after.float(), comb.float())
-    new, *second = launch.post_pre_norm(
-        (kernels[2], kernels[1]), before, tuple(weights), norm, torch.float32, dot_fp32=True, **TOLD
-    )
+    new, *second = launch.post_pre(kernels, before, tuple(weights), norm, fp32, DOT_FP32=True, **TOLD)
     right = mhc_post_reference(streams, out, after, comb)
     found = {"new": off(new, right)}
     for name, got, inputs in (("first", first, tensors), ("second", second, (right, *weights))):

@@ -130,19 +130,20 @@ def test_the_subject_is_right_and_a_matrix_not_transposed_is_not():
 
 INTERPRETED = """
 import json, torch
-from capturebook.kernels.glue import launch, mhc_post_reference, mhc_pre_reference
+from capturebook.kernels.glue import KERNELS, launch, mhc_post_reference, mhc_pre_reference
 from capturebook.kernels.glue.inputs import make_inputs
-from capturebook.kernels.glue.mhc import collapse_kernel, expand_kernel, project_kernel
 
 torch.use_deterministic_algorithms(True)  # fills what torch.empty returns with NaN
 found = {}
 for name, batch, d in (("part of a tile", 3, 1024), ("two tiles, two parts", 17, 2048)):
     *tensors, out = make_inputs(5, batch, d)
-    got = launch.pre((project_kernel, collapse_kernel), tensors, torch.float32)
+    kernels = (KERNELS["project_kernel"], KERNELS["collapse_kernel"])
+    got = launch.pre(kernels, tensors, None, torch.float32, DOT_FP32=True, E4M3=False, PDL=False)
     want = mhc_pre_reference(*tensors)
     found[name] = [float((a - b).abs().max() / b.abs().max()) for a, b in zip(got, want)]
     streams, out = tensors[0].float(), out.float()
-    new, wanted = launch.post(expand_kernel, (streams, out, *got[1:])), mhc_post_reference(streams, out, *want[1:])
+    new = launch.post(KERNELS["expand_kernel"], (streams, out, *got[1:]), PDL=False)
+    wanted = mhc_post_reference(streams, out, *want[1:])
     found[name].append(float((new - wanted).abs().max() / wanted.abs().max()))
 print(json.dumps(found))
 """

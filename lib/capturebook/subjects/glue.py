@@ -6,9 +6,8 @@ are 117 launches; a sweep with a compiled question shows fused, eager and compil
 
 import torch
 
-from ..kernels.glue import mhc_post, mhc_post_reference, mhc_pre, mhc_pre_reference
+from ..kernels.glue import KERNELS, mhc_post, mhc_post_reference, mhc_pre, mhc_pre_reference
 from ..kernels.glue.inputs import make_inputs
-from ..kernels.glue.mhc import collapse_kernel, expand_kernel, project_kernel
 from .step import Step
 
 
@@ -36,5 +35,5 @@ def build(batch: int = 8, hidden: int = 4096) -> Step:
 
     # bf16 rounds by up to 2^-9 of a value; the tolerance is relative to the largest one.
     common = {"make_inputs": inputs, "reference": reference, "tolerance": 4e-3}
-    kernels = {kernel.__name__: kernel for kernel in (project_kernel, collapse_kernel, expand_kernel)}
+    kernels = {name: KERNELS[name] for name in ("project_kernel", "collapse_kernel", "expand_kernel")}
     return Step(fn=fused, twin=Step(fn=eager, **common), kernels=kernels, **common)

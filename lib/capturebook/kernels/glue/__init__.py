@@ -1,13 +1,13 @@
 """The glue of a DeepSeek-V4 layer: mHC, norms, rotation, SwiGLU and what fp8 GEMMs and caches need around them."""
 
-from .collapse_norm import collapse_norm_kernel
+from .collapse import collapse_kernel
 from .entry import entry_kernel
-from .expand_project import expand_project_kernel
-from .mhc import collapse_kernel, expand_kernel, project_kernel
+from .expand import expand_kernel
 from .op import mhc_post, mhc_post_pre_norm, mhc_pre, mhc_pre_norm
 from .op_cache import kv_norm_store, qkv_norm_store
 from .op_rows import q_norm_rope, quantise, rope_inverse_quantise, swiglu_quantise
 from .out_heads import out_heads_kernel
+from .project import project_kernel
 from .q_heads import q_heads_kernel
 from .qkv import qkv_kernel
 from .quantise_rows import quantise_kernel
@@ -18,10 +18,8 @@ KERNELS = {
     kernel.__name__: kernel
     for kernel in (
         collapse_kernel,
-        collapse_norm_kernel,
         entry_kernel,
         expand_kernel,
-        expand_project_kernel,
         out_heads_kernel,
         project_kernel,
         q_heads_kernel,

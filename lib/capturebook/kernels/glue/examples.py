@@ -5,12 +5,12 @@ import triton
 
 from ..sparse_mla.examples import Example
 from . import launch, launch_rows
-from .collapse_norm import collapse_norm_kernel
+from .collapse import collapse_kernel
 from .entry import entry_kernel
-from .expand_project import expand_project_kernel
+from .expand import expand_kernel
 from .inputs import make_inputs, make_layer
-from .mhc import collapse_kernel, expand_kernel, project_kernel
 from .out_heads import out_heads_kernel
+from .project import project_kernel
 from .q_heads import q_heads_kernel
 from .qkv import qkv_kernel
 from .quantise_rows import quantise_kernel
@@ -33,25 +33,16 @@ def examples(sm: int) -> list[Example]:
 
 
 def _mhc() -> list[tuple]:
-    """(kernel, arguments, warps) of mHC."""
+    """(kernel, arguments, warps) of mHC: as the chain has them, and `mhc_post`."""
     *tensors, out = make_inputs(0, BATCH)
-    streams = tensors[0]
-    after, comb = torch.empty(BATCH, COPIES), torch.empty(BATCH, COPIES, COPIES)
-    partial = torch.empty(launch.SPLITS, BATCH, launch.COLUMNS)
-    wide = torch.empty(launch.expand_splits(streams.shape[2]), BATCH, launch.COLUMNS)
-    before, norm = (streams, out, after, comb), torch.empty(streams.shape[2])
-    outputs = (out, *launch_rows.fp8_rows(out, *out.shape), after, comb)
-    expand_project = launch.expand_project_arguments(before, tensors[1], streams, wide)
+    streams, d = tensors[0], out.shape[1]
+    after, comb, norm = torch.empty(BATCH, COPIES), torch.empty(BATCH, COPIES, COPIES), torch.empty(d)
+    partial = torch.empty(launch.splits_of(d), BATCH, launch.COLUMNS)
+    before, outputs = (streams, out, after, comb), (out, *launch_rows.fp8_rows(out, BATCH, d), after, comb)
     return [
-        (project_kernel, launch.project_arguments(tensors, partial), 4),
-        (collapse_kernel, launch.collapse_arguments(tensors, partial, out, after, comb), 4),
+        (project_kernel, launch.project_arguments(before, tensors[1], streams, partial), launch.PROJECT_WARPS),
+        (collapse_kernel, launch.collapse_arguments(tensors, partial, norm, outputs), launch.COLLAPSE_WARPS),
         (expand_kernel, launch.expand_arguments(before, streams), 4),
-        (expand_project_kernel, expand_project, launch.EXPAND_WARPS),
-        (
-            collapse_norm_kernel,
-            launch.collapse_norm_arguments(tensors, wide, norm, outputs),
-            launch.COLLAPSE_WARPS,
-        ),
     ]
 
 

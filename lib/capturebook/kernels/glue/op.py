@@ -5,11 +5,11 @@ from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
 from .check import BF16, FP32, check
-from .collapse_norm import collapse_norm_kernel
-from .expand_project import expand_project_kernel
-from .launch import BLOCK_D, post, post_pre_norm, pre, pre_norm
+from .collapse import collapse_kernel
+from .expand import expand_kernel
+from .launch import EXPAND_BLOCK, post, post_pre, pre
 from .launch_rows import as_bytes, as_fp8, fp8_rows, options
-from .mhc import collapse_kernel, expand_kernel, project_kernel
+from .project import project_kernel
 from .reference import COPIES, MIXES, mhc_post_reference, mhc_pre_reference
 from .reference_rows import quantise_reference, rms_norm_reference
 
@@ -78,8 +78,8 @@ def mhc_post_pre_norm(
 
 def _streams(streams: Tensor) -> tuple[int, int]:
     """(batch, D) of a residual stream."""
-    if streams.dim() != 3 or streams.shape[1] != COPIES or streams.shape[2] % BLOCK_D:
-        allowed = f"[batch, {COPIES}, a multiple of {BLOCK_D}]"
+    if streams.dim() != 3 or streams.shape[1] != COPIES or streams.shape[2] % EXPAND_BLOCK:
+        allowed = f"[batch, {COPIES}, a multiple of {EXPAND_BLOCK}]"
         raise ValueError(f"streams: shape {tuple(streams.shape)}; allowed: {allowed}")
     return streams.shape[0], streams.shape[2]
 
@@ -102,7 +102,8 @@ def _mhc_pre(streams: Tensor, projection: Tensor, scale: Tensor, base: Tensor) -
     if streams.device.type == "cpu":
         collapsed, after, comb = mhc_pre_reference(*tensors, dtype=torch.float32)
         return collapsed.to(streams.dtype), after, comb
-    return pre((wrap_triton(project_kernel), wrap_triton(collapse_kernel)), tensors)
+    project, collapse = wrap_triton(project_kernel), wrap_triton(collapse_kernel)
+    return pre((project, collapse), tensors, None, streams.dtype, **options(collapse, streams))
 
 
 @_mhc_pre.register_fake
@@ -118,7 +119,8 @@ def _mhc_post(streams: Tensor, out: Tensor, after: Tensor, comb: Tensor) -> Tens
     tensors = (streams, out, after, comb)
     if streams.device.type == "cpu":
         return mhc_post_reference(*tensors, dtype=torch.float32).to(streams.dtype)
-    return post(wrap_triton(expand_kernel), tensors)
+    expand = wrap_triton(expand_kernel)
+    return post(expand, tensors, **options(expand, streams))
 
 
 @_mhc_post.register_fake
@@ -133,8 +135,8 @@ def _mhc_pre_norm(
     tensors = (streams, projection, scale, base)
     if streams.device.type == "cpu":
         return _normed_on_cpu(tensors, norm)
-    project, collapse = wrap_triton(project_kernel), wrap_triton(collapse_norm_kernel)
-    return pre_norm((project, collapse), tensors, norm, **options(collapse, streams))
+    project, collapse = wrap_triton(project_kernel), wrap_triton(collapse_kernel)
+    return pre((project, collapse), tensors, norm, streams.dtype, **options(collapse, streams))
 
 
 @_mhc_pre_norm.register_fake
@@ -157,8 +159,8 @@ def _mhc_post_pre_norm(
     if streams.device.type == "cpu":
         new = mhc_post_reference(*before, dtype=FP32).to(streams.dtype)
         return new, *_normed_on_cpu((new, *behind), norm)
-    expand, collapse = wrap_triton(expand_project_kernel), wrap_triton(collapse_norm_kernel)
-    return post_pre_norm((expand, collapse), before, behind, norm, **options(collapse, streams))
+    project, collapse = wrap_triton(project_kernel), wrap_triton(collapse_kernel)
+    return post_pre((project, collapse), before, behind, norm, streams.dtype, **options(collapse, streams))
 
 
 @_mhc_post_pre_norm.register_fake

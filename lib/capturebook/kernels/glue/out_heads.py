@@ -6,7 +6,7 @@ import triton.language as tl
 from .tiles import quantise_groups, rotate, wait_for_previous
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch", "heads", "padded"])
 def out_heads_kernel(
     out,  # [B, padded, 512] bf16
     table,

@@ -6,7 +6,7 @@ import triton.language as tl
 from .tiles import rotate, wait_for_previous
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["heads", "padded"])
 def q_heads_kernel(
     q,  # [B, heads, 512] bf16
     table,  # [positions, 64] fp32

@@ -7,7 +7,7 @@ from .cache_entry import norm_rotate_store
 from .tiles import store_groups, sum_of_squares, wait_for_previous
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def qkv_kernel(
     latent,  # [B, Q + 512] bf16: the query's latent, and the token's entry of the cache
     q_norm,  # [Q] fp32

@@ -6,7 +6,7 @@ import triton.language as tl
 from .tiles import store_groups, wait_for_previous
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def swiglu_kernel(
     x,  # [rows, 2 * D] bf16: gate, and up behind it
     values,  # [rows, D] e4m3 bytes

@@ -17,6 +17,16 @@ def wait_for_previous(PDL: tl.constexpr):
 
 
 @triton.jit
+def place_of(column):
+    """Where a token's row of 32 keeps a column of mHC's projection.
+
+    0 to 7: the weights for before and after the sublayer; 8: column 24, the sum of squares; 16 to 31: the matrix, a
+    row of it in a thread of those that read it.
+    """
+    return tl.where(column < 8, column, tl.where(column < 24, column + 8, column - 16))
+
+
+@triton.jit
 def rotate(tile, table, position, INVERSE: tl.constexpr, ROWS: tl.constexpr, D: tl.constexpr, ROPE: tl.constexpr):
     """Heads [ROWS, D] fp32 with their last ROPE values, pairs side by side, turned by the angles of one position.
 
