@@ -104,6 +104,13 @@ def test_an_ended_flood_is_read_to_its_end(bench):
     assert record.payload["timeline"][-1]["line"] == "1999998"
 
 
+@here_only
+def test_one_endless_line_is_not_kept_whole_in_the_record(bench):
+    record = bench.script("head -c 20000000 /dev/zero | tr '\\0' x; exit 7\n", result={"log": "^never$"})
+    assert record.status == "fail" and "exit status 7" in record.reason
+    assert len(record.to_line()) < 10_000 and len(log_of(bench, record)[0]) == 20_000_000
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -87,6 +87,16 @@ def test_what_a_text_gives_under_a_telling_name_is_hidden(text):
         assert redactor.text("16 m user fast") == "16 m user fast"
 
 
+@pytest.mark.parametrize(
+    "text", ["/opt/monkey:/usr/bin:/bin", "--max-tokens 16", "a=b", "http://[::1]:8000/x", "c:\\x"]
+)
+def test_what_is_no_credential_is_shown(text):
+    redactor = Redactor()
+    redactor.add({"PATH": text})
+    redactor.add_text(text)
+    assert redactor.values == []
+
+
 def test_numbers_of_a_password_are_hidden_and_other_numbers_not():
     redactor = Redactor(nonce="0123abcd")
     redactor.add({"PASSWORD": "1234", "MAX_TOKENS": "512", "TOKENIZERS_PARALLELISM": "false", "USE_KEY": "true"})

@@ -8,7 +8,7 @@ _TELLING = re.compile(r"(token|key|secret|password|authorization)$")
 
 _ASSIGNED = re.compile(r"""(?:^|(?<=[\s;|("'=]))([A-Za-z_]\w*)=("[^"]*"|'[^']*'|[^\s;&|)"'$]+)""")
 _OPTION = re.compile(r"""(?:^|(?<=[\s"'(]))(--?[A-Za-z][\w.-]*)(?:=|\s+)("[^"]*"|'[^']*'|[^\s;&|)"'$-][^\s;&|)"'$]*)""")
-_HEADER = re.compile(r"([\w-]+):\s*(?:(?:bearer|basic|token)\s+)?([^\s\"'\\]+)", re.IGNORECASE)
+_HEADER = re.compile(r"(?:^|(?<=[\s\"']))([\w-]+):\s*(?:(?:bearer|basic|token)\s+)?([^\s\"'\\]+)", re.IGNORECASE)
 _JSON = re.compile(r"""(\\*["'])([\w.-]+)\1\s*:\s*(?:\1(?:(?:[Bb]earer|[Bb]asic|[Tt]oken) )?(.+?)(?<!\\)\1|(\d+))""")
 _QUERY = re.compile(r"[?&;#]([\w.-]+)=([^&;#\s\"'\\]+)")
 _USER = re.compile(r"https?://([^/\s:@\"']+)@|[a-z]://[^/\s:@\"']*:([^/\s@\"']+)@", re.IGNORECASE)

@@ -12,6 +12,9 @@ from .redact import Redactor
 KEPT = 40
 """Last lines that are kept for reports."""
 
+LONGEST = 1000
+"""Characters of each of them; a program may print megabytes without a newline."""
+
 HEADER = re.compile(r"capturebook launch [0-9a-f]+")
 """The keeper's first line. It is never redacted: a secret may be a word of it."""
 
@@ -78,7 +81,7 @@ class LogView:
         self.lines += text.count("\n") + 1
         for line in text.split("\n") if self.show else ():
             self.show(line)
-        self.last = (self.last + text.rsplit("\n", KEPT)[-KEPT:])[-KEPT:]
+        self.last = (self.last + [line[:LONGEST] for line in text.rsplit("\n", KEPT)[-KEPT:]])[-KEPT:]
         self._look_for_wanted(text, seconds)
         if len(self.said) < KEPT and may_mean(text):
             self._look_for_meaning(_once(text))
