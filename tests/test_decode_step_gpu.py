@@ -58,3 +58,29 @@ def test_it_survives_capture_as_a_subject(capsys, tmp_path, options):
     out, err = capsys.readouterr()
     assert status == 0, err
     assert json.loads(out)["status"] == "pass", out
+
+
+def test_a_graph_for_each_batch_in_one_pool(capsys):
+    """Requests come, go and grow: batches of all sizes by their bucket's graph, each held to float64."""
+    from capturebook.subjects.decode_step.buckets import Buckets, narrowed
+
+    step = build(tuning="pinned", glue="fused", layers=["csa", "hca"], batch=16, context=2048, max_context=8192)
+    stack, ops = step.fn.func, step.fn.args[0]
+    buckets = Buckets(stack, ops, [1, 4, 8, 16], 4096)
+    assert list(buckets.graph_bytes) == [16, 8, 4, 1]
+    positions = stack.requests.positions
+    for call, batch in enumerate([16, 3, 4, 5, 8, 1, 16, 9, 2, 16]):
+        streams, tokens = step.make_inputs(call)
+        before = positions.clone()
+        found = buckets(streams[:batch], tokens[:batch])
+        torch.cuda.synchronize()
+        size = buckets.bucket(batch)
+        assert torch.equal(positions[:batch], before[:batch] + 1) and torch.equal(positions[size:], before[size:])
+        part = narrowed(stack, batch)
+        positions[:batch].sub_(1)
+        errors = reference.errors(part, streams[:batch], tokens[:batch], found)
+        positions[:batch].add_(1)
+        assert max(errors.values()) <= TOLERANCE, (batch, errors)
+        positions[batch:size].copy_(before[batch:size])  # idle rows hold requests again in the next round
+    with capsys.disabled():
+        print({size: tuple(f"{b / 2**20:.1f} MiB" for b in found) for size, found in buckets.graph_bytes.items()})

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from capturebook.measure import amdahl, decode_model, decode_sweep
+from capturebook.measure import amdahl, decode_model, decode_point, decode_sweep
 from capturebook.measure.decode_variants import COMPILED, LADDER, STOCK, function
 from capturebook.measure.kernel_classes import CLASSES, labelled, launched, profile, times
 from capturebook.params import load_preset, validate
@@ -152,7 +152,7 @@ def test_what_is_shown_of_it():
             for kind, us in (("swa", 300.0), ("csa", 900.0), ("hca", 500.0)):
                 classes = {} if name == "and overlap" else {"attention": us / 2, "gemm": us / 4, "glue": us / 4}
                 points.append(timed(name, kind, us / (number + 1), batch, **classes))
-    extra = {"tokens_per_second": 1.0, "step": decode_sweep.DEFAULTS, "status": "pass", "reason": ""}
+    extra = {"tokens_per_second": 1.0, "step": decode_point.DEFAULTS, "status": "pass", "reason": ""}
     points = [point | extra for point in points]
     shown = figures_decode.decode(points)
     for text in (

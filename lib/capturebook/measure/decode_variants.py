@@ -14,6 +14,7 @@ class Switches:
     indexer: str = "bounded"
     glue: str = "fused"
     overlap: bool = False
+    whole: bool = False  # torch.compile on the step itself
 
 
 STOCK = Switches("simt", True, "stock", "eager")
@@ -26,10 +27,14 @@ LADDER = {
     "and own heads only": Switches(),
     "and overlap": Switches(overlap=True),
 }
-"""By name; "padded" is the kernel given 64 heads where the rank has 8. Compiled glue is asked for by itself: it takes
-half a minute to compile."""
+"""By name; "padded" is the kernel given 64 heads where the rank has 8."""
 
-COMPILED = {"mma, bounded indexer, compiled glue": replace(STOCK, kernel="mma", indexer="bounded", glue="compiled")}
+COMPILED = {
+    "mma, bounded indexer, compiled glue": replace(STOCK, kernel="mma", indexer="bounded", glue="compiled"),
+    "own heads only, whole step compiled": Switches(glue="eager", whole=True),
+    "own heads only, fused, whole step compiled": Switches(whole=True),
+}
+"""What takes torch.compile minutes, and is asked for by name: mode default, fullgraph, dynamic=False."""
 
 
 def function(stack, switches: Switches, label: Callable | None = None) -> Callable:
@@ -51,7 +56,12 @@ def function(stack, switches: Switches, label: Callable | None = None) -> Callab
     if label:
         classes = {"attend": "attention", "select": "indexer", "experts": "moe", **dict.fromkeys(GLUE, "glue")}
         ops = replace(ops, **{name: label(getattr(ops, name), group) for name, group in classes.items()})
-    return partial(replace(stack, layers=tuple(layers), lanes=lanes), ops)
+    step = partial(replace(stack, layers=tuple(layers), lanes=lanes), ops)
+    if not switches.whole:
+        return step
+    import torch
+
+    return torch.compile(step, fullgraph=True, dynamic=False)
 
 
 def pin_all(heads: int, batch: int, cache: str) -> None:

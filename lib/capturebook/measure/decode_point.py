@@ -1,0 +1,169 @@
+"""One point of the decode step's sweep: layers of one kind, a captured graph of each variant, checks and times."""
+
+import time
+
+from ..records import finite
+from . import timing
+
+LAYERS = 3
+"""Layers of a kind in the step that is timed."""
+
+REPLAYS = 8
+"""Replays a sample, each one token further: as many calls as positions are ready for (`decode_step.step.CALLS`)."""
+
+DEFAULTS = {"size": "flash", "tp": 8, "routing": "score", "experts": "bf16", "cache": "bf16", "keys": "bf16"}
+"""Of the step, where a point does not say."""
+
+TOKENS = "batch / time of one layer of this kind: no other layer, no communication between ranks, no sampling"
+"""What tok/s means here."""
+
+
+class Point:
+    """Three layers of one kind at one batch and context, and a captured graph of each variant."""
+
+    def __init__(self, asked: dict, seed: int):
+        import torch
+
+        from ..subjects.decode_step.step import assemble, starts
+        from .decode_variants import COMPILED, LADDER, function
+
+        self.asked, self.batch = asked, asked["batch"]
+        step = self.step = {**DEFAULTS, **asked["step"]}
+        place = {"batch": self.batch, "context": asked["context"], "max_context": asked["max_context"]}
+        self.stack = assemble([asked["layer"]] * LAYERS, **step, **place, device="cuda")
+        self.positions = self.stack.requests.positions
+        self.start = starts(self.batch, asked["context"]).cuda()
+        shape = self.stack.layers[0].attention.shape
+        self.heads, self.cache, self.fp8 = shape.heads, step["cache"], step["experts"] == "fp8"
+        generator = torch.Generator().manual_seed(seed)
+        streams = torch.randn(self.batch, 4, shape.hidden, generator=generator).to("cuda", torch.bfloat16)
+        tokens = torch.randint(shape.vocabulary, (self.batch,), generator=generator).cuda()
+        self.inputs = (streams, tokens)
+        self.switches = {name: {**LADDER, **COMPILED}[name] for name in asked["variants"]}
+        self.functions = {name: function(self.stack, one) for name, one in self.switches.items()}
+        self.graphs, self.outputs, self.memory, self.first_call_s = {}, {}, {}, {}
+
+    def verify(self, name: str) -> list[dict]:
+        """Checks of the second replay of a variant's graph into poisoned outputs, as records hold them."""
+        import torch
+
+        from ..subjects.decode_step import reference
+        from ..subjects.decode_step.step import FP8_TOLERANCE, TOLERANCE
+
+        tolerance = FP8_TOLERANCE if self.fp8 else TOLERANCE
+        with torch.no_grad():
+            self._capture(name)
+            self.positions.copy_(self.start)
+            self.graphs[name].replay()
+            for output in self.outputs[name].values():
+                output.fill_(torch.nan if output.is_floating_point() else -1)
+            self.graphs[name].replay()
+            torch.cuda.synchronize()
+            self.positions.sub_(1)  # the reference takes the same token in again, in copies of the caches
+            errors = reference.errors(self.stack, *self.inputs, self.outputs[name])
+        return [
+            {"call": name, "output": out, "error": finite(e), "tolerance": tolerance, "ok": e <= tolerance}
+            for out, e in errors.items()
+        ]
+
+    def _capture(self, name: str) -> None:
+        import torch
+
+        stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        self._pin(name)
+        self.positions.copy_(self.start)
+        began = time.monotonic()
+        with torch.cuda.stream(stream):
+            self.functions[name](*self.inputs)
+            torch.cuda.synchronize()
+            self.first_call_s[name] = time.monotonic() - began
+            self.functions[name](*self.inputs)
+        torch.cuda.synchronize()
+        before = torch.cuda.mem_get_info()[0]
+        with torch.cuda.graph(graph, stream=stream):
+            self.outputs[name] = self.functions[name](*self.inputs)
+        torch.cuda.synchronize()
+        self.memory[name] = before - torch.cuda.mem_get_info()[0]
+        self.graphs[name] = graph
+
+    def _pin(self, name: str) -> None:
+        """The configurations pinned for the heads that this variant gives the kernel."""
+        from ..subjects.decode_step.step import KERNEL_HEADS
+        from .decode_variants import pin_all
+
+        pin_all(KERNEL_HEADS if self.switches[name].padded else self.heads, self.batch, self.cache)
+
+    def time(self, rounds: int) -> dict[str, list[float]]:
+        """{variant: [us of one layer]}, variants in turn."""
+        for graph in self.graphs.values():
+            self._replays_ms(graph)
+        found = timing.interleave(self.graphs, rounds, self._replays_ms)
+        return {name: [ms * 1e3 / REPLAYS / LAYERS for ms in samples] for name, samples in found.items()}
+
+    def _replays_ms(self, graph) -> float:
+        import torch
+
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.positions.copy_(self.start)
+        torch.cuda._sleep(200_000)  # about 0.1 ms, so that launching the first replay is not part of it
+        start.record()
+        for _ in range(REPLAYS):
+            graph.replay()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end)
+
+    def classes(self, name: str) -> dict:
+        """us and launches of a layer by class and the longest kernels; bytes of the graph, seconds of the first call.
+
+        classes is None with lanes, whose kernels run side by side, and compiled whole, where kernels are of several.
+        """
+        import torch
+
+        from .decode_variants import function
+        from .kernel_classes import labelled, launched, profile, times
+
+        if self.switches[name].overlap or self.switches[name].whole:
+            return {"classes": None, "graph_bytes": self.memory[name], "first_call_s": self.first_call_s[name]}
+        plain = function(self.stack, self.switches[name], labelled)
+        self._pin(name)
+        with torch.no_grad():
+            self.positions.copy_(self.start)
+            order = launched(profile(lambda: plain(*self.inputs)))
+            self.positions.copy_(self.start)
+            seen = times(profile(self.graphs[name].replay), order)
+        return {
+            "classes": {group: us / LAYERS for group, us in seen["us"].items()},
+            "launches": {group: count / LAYERS for group, count in seen["launches"].items()},
+            "top": [{**one, "us": one["us"] / LAYERS} for one in seen["top"]],
+            "graph_bytes": self.memory[name],
+            "first_call_s": self.first_call_s[name],
+        }
+
+    def ends_us(self) -> float:
+        """Median us of the embedding and of all behind the last layer, on this rank: its part of the vocabulary."""
+        import torch
+
+        from ..subjects.decode_step.ends import draw_ends
+
+        shape = self.stack.layers[0].attention.shape
+        ends = draw_ends(shape, self.step["tp"], 0, "cuda", torch.bfloat16)
+        streams, tokens = self.inputs
+        with torch.no_grad():
+            samples = timing.time_variants({"ends": [lambda: (ends.embed(tokens), ends.logits(streams))]}, 5)
+        return timing.spread(samples["ends"])["median_us"]
+
+    def spread(self, samples: list[float]) -> dict:
+        """Median and spread of a layer's us, and tok/s."""
+        middle = timing.spread(samples)
+        return {**middle, "tokens_per_second": self.batch / middle["median_us"] * 1e6}
+
+    def sizes(self) -> dict:
+        """Bytes of a layer's weights and state, and what the numbers mean."""
+        first = self.stack.layers[0].attention
+        return {
+            "layers": LAYERS,
+            "weight_bytes": sum(w.numel() * w.itemsize for w in first.weights.values()),
+            "state_bytes": sum(t.numel() * t.itemsize for t in first.state.tensors().values()),
+            "tokens_per_second_means": TOKENS,
+        }
