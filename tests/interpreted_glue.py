@@ -47,17 +47,25 @@ def quantise():
 
 def swiglu():
     x = 20 * normal(3, 512)
-    found = launch_rows.swiglu(glue.KERNELS["swiglu_kernel"], x, 10.0, **TOLD)
-    return {"fp8": fp8_off(*found, reference.swiglu_reference(x, 10.0))}
+    kernel, want = glue.KERNELS["swiglu_kernel"], reference.swiglu_reference(x, 10.0)
+    plain = off(launch_rows.swiglu(kernel, x, 10.0, False, **TOLD), want)
+    return {"fp8": fp8_off(*launch_rows.swiglu(kernel, x, 10.0, True, **TOLD), want), "plain": plain}
 
 
 def heads():
-    q, out = normal(3, 6, 512), normal(3, 16, 512)
-    rotated = launch_rows.q_heads(glue.KERNELS["q_heads_kernel"], q, TABLE, POSITIONS, 16, PDL=False)
+    q, out, narrow = normal(3, 6, 512), normal(3, 16, 512), normal(3, 64, 128)
+    turn, back = glue.KERNELS["q_heads_kernel"], glue.KERNELS["out_heads_kernel"]
+    rotated = launch_rows.q_heads(turn, q, TABLE, POSITIONS, 16, PDL=False)
     want = reference.q_heads_reference(q, TABLE, POSITIONS, 16)
-    back = launch_rows.out_heads(glue.KERNELS["out_heads_kernel"], out, TABLE, POSITIONS, 6, **TOLD)
-    turned = reference.rotate_reference(out[:, :6], TABLE, POSITIONS, True).flatten(1)
-    return {"q": off(rotated, want), "padding": float(rotated[:, 6:].abs().max()), "fp8": fp8_off(*back, turned)}
+    alone = launch_rows.q_heads(turn, narrow, TABLE, POSITIONS, 64, False, PDL=False)
+    unturned = reference.rotate_reference(out[:, :6], TABLE, POSITIONS, True).flatten(1)
+    return {
+        "q": off(rotated, want),
+        "padding": float(rotated[:, 6:].abs().max()),
+        "128 wide, no norm": off(alone, reference.rotate_reference(narrow, TABLE, POSITIONS)),
+        "fp8": fp8_off(*launch_rows.out_heads(back, out, TABLE, POSITIONS, 6, True, **TOLD), unturned),
+        "back": off(launch_rows.out_heads(back, out, TABLE, POSITIONS, 6, False, **TOLD), unturned),
+    }
 
 
 def qkv(cache):

@@ -95,7 +95,10 @@ def test_operators_on_a_cpu():
     for op, arguments in (
         (ops.glue_quantise, (layer["gate_up"],)),
         (ops.glue_swiglu, (layer["gate_up"], 10.0)),
-        (ops.glue_q_heads, (layer["q"], *stored[:2], 16)),
+        (ops.glue_q_heads, (layer["q"], *stored[:2], 16, True)),
+        (ops.glue_q_heads, (layer["q"][:, :, :128].contiguous(), *stored[:2], 8, False)),
+        (ops.glue_swiglu_quantise, (layer["gate_up"], 10.0)),
+        (ops.glue_out_heads_quantise, (layer["attended"], *stored[:2], 4)),
         (ops.glue_out_heads, (layer["attended"], *stored[:2], 4)),
         (ops.glue_qkv, (layer["latent"], *layer["norms"], *stored)),
         (ops.glue_entry, (normal(3, 512), layer["norms"][1], *stored)),
@@ -118,6 +121,15 @@ def test_what_operators_return():
     assert values.shape == (3, 8 * 512) and scales.shape == (3, 32)
     unturned = reference.rms_norm_reference(layer["q"], None, FP32).flatten(1)
     assert (reference.dequantise(values, scales, FP32) - unturned).abs().max() <= unturned.abs().max() / 15
+    assert torch.equal(
+        glue.rope_inverse(padded, table, positions, 8), glue.rope_inverse(padded[:, :8].contiguous(), table, positions)
+    )
+    assert (glue.rope_inverse(padded, table, positions, 8) - unturned).abs().max() <= unturned.abs().max() / 100
+    assert torch.equal(glue.swiglu(layer["gate_up"]), reference.swiglu_reference(layer["gate_up"], 10.0, FP32).to(BF16))
+    narrow = layer["q"].reshape(3, 32, 128)
+    assert torch.equal(
+        glue.rope(narrow, table, positions), reference.rotate_reference(narrow, table, positions, dtype=FP32).to(BF16)
+    )
     normed, values, scales = glue.qkv_norm_store(
         layer["latent"], *layer["norms"], table, positions, layer["cache"], layer["slots"]
     )
@@ -144,6 +156,7 @@ def test_what_operators_return():
             lambda x: glue.rope_inverse_quantise(x["q"], x["table"], x["positions"], 0),
             "heads: 0; allowed: 1 to out's 8",
         ),
+        (lambda x: glue.rope(x["q"][:, :, :96].contiguous(), x["table"], x["positions"]), "[batch, heads, 512]"),
         (lambda x: store(x, q_norm=normal(1000)), "q_norm: shape (1000,); allowed: [a power of two from 128 on]"),
         (lambda x: store(x, latent=x["latent"][:, :512].contiguous()), "latent: shape (3, 512); allowed: [3, 1536]"),
         (lambda x: store(x, cache=torch.zeros(3, 600, dtype=torch.uint8)), "cache: 600 bytes a page; allowed:"),

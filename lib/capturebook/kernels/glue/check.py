@@ -32,16 +32,10 @@ def check_groups(name: str, x: Tensor, parts: int = 1) -> None:
         raise ValueError(f"{name}: shape {tuple(x.shape)}; allowed: [rows, a multiple of {128 * parts}]")
 
 
-def check_heads(name: str, x: Tensor, heads: int | None, most: int | None) -> None:
-    """x is [B, H, 512]; `heads`, where it is given, from 1 to `most`, or at least H if there is no `most`."""
-    if x.dim() != 3 or x.shape[2] != HEAD or not x.shape[1]:
-        raise ValueError(f"{name}: shape {tuple(x.shape)}; allowed: [batch, heads, {HEAD}]")
-    if heads is None:
-        return
-    if most is None and heads < x.shape[1]:
-        raise ValueError(f"heads: {heads}; allowed: at least {name}'s {x.shape[1]}")
-    if most is not None and not 1 <= heads <= most:
-        raise ValueError(f"heads: {heads}; allowed: 1 to {name}'s {most}")
+def check_heads(name: str, x: Tensor, width: int) -> None:
+    """x is [B, H, width], H at least 1."""
+    if x.dim() != 3 or x.shape[2] != width or not x.shape[1]:
+        raise ValueError(f"{name}: shape {tuple(x.shape)}; allowed: [batch, heads, {width}]")
 
 
 def rotation(batch: int, table: Tensor, positions: Tensor) -> tuple[tuple, ...]:

@@ -15,7 +15,7 @@ from .q_heads import q_heads_kernel
 from .qkv import qkv_kernel
 from .quantise_rows import quantise_kernel
 from .reference import COPIES
-from .swiglu import swiglu_kernel
+from .swiglu_rows import swiglu_kernel
 
 BATCH = 64
 

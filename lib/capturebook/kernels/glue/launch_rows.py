@@ -52,31 +52,31 @@ def quantise_arguments(x: Tensor, values: Tensor, scales: Tensor) -> dict:
     return dict(x=x, values=values, scales=scales, rows=rows, D=d, GROUPS=groups)
 
 
-def swiglu(kernel, x: Tensor, limit: float, **constants) -> tuple[Tensor, Tensor]:
-    """(values, scales [F / 128, rows]) of SwiGLU of rows [N, 2 F]."""
+def swiglu(kernel, x: Tensor, limit: float, fp8: bool, **constants) -> tuple[Tensor, Tensor] | Tensor:
+    """SwiGLU of rows [N, 2 F]: (values, scales [F / 128, N]), or with fp8=False values in x's dtype."""
     rows, d = x.shape[0], x.shape[1] // 2
-    values, scales = fp8_rows(x, rows, d)
-    arguments = swiglu_arguments(x, limit, values, scales)
+    values, scales = fp8_rows(x, rows, d) if fp8 else (x.new_empty((rows, d)), x)
+    arguments = swiglu_arguments(x, limit, values, scales, fp8)
     kernel[(rows, -(-d // 128 // arguments["GROUPS"]))](**arguments, **constants)
-    return values, scales
+    return (values, scales) if fp8 else values
 
 
-def swiglu_arguments(x: Tensor, limit: float, values: Tensor, scales: Tensor) -> dict:
+def swiglu_arguments(x: Tensor, limit: float, values: Tensor, scales: Tensor, fp8: bool = True) -> dict:
     """Arguments of `swiglu_kernel` by name, without those of `options`."""
-    return quantise_arguments(x, values, scales) | {"limit": limit}
+    return quantise_arguments(x, values, scales) | {"limit": limit, "FP8": fp8}
 
 
-def q_heads(kernel, q: Tensor, table: Tensor, positions: Tensor, padded: int, **constants) -> Tensor:
-    """Rotated heads [B, padded, 512]."""
+def q_heads(kernel, q: Tensor, table: Tensor, positions: Tensor, padded: int, norm: bool = True, **constants) -> Tensor:
+    """Rotated heads [B, padded, D]."""
     rotated = q.new_empty((len(q), padded, q.shape[2]))
-    arguments = q_heads_arguments(q, table, positions, rotated)
+    arguments = q_heads_arguments(q, table, positions, rotated, norm)
     kernel[(len(q), -(-padded // arguments["HEADS"]))](**arguments, **constants)
     return rotated
 
 
-def q_heads_arguments(q: Tensor, table: Tensor, positions: Tensor, rotated: Tensor) -> dict:
-    """Arguments of `q_heads_kernel` by name, without those of `options`."""
-    padded = rotated.shape[1]
+def q_heads_arguments(q: Tensor, table: Tensor, positions: Tensor, rotated: Tensor, norm: bool = True) -> dict:
+    """Arguments of `q_heads_kernel` by name, without PDL."""
+    padded, d = rotated.shape[1:]
     return dict(
         q=q,
         table=table,
@@ -84,20 +84,25 @@ def q_heads_arguments(q: Tensor, table: Tensor, positions: Tensor, rotated: Tens
         rotated=rotated,
         heads=q.shape[1],
         padded=padded,
-        HEADS=min(HEADS, power_of_two(padded)),
+        D=d,
+        HEADS=min(HEADS * 512 // d, power_of_two(padded)),
+        NORM=norm,
     )
 
 
-def out_heads(kernel, out: Tensor, table: Tensor, positions: Tensor, heads: int, **constants) -> tuple[Tensor, Tensor]:
-    """(values [B, heads * 512], scales [heads * 4, B]) of the first `heads` heads."""
-    values, scales = fp8_rows(out, len(out), heads * out.shape[2])
-    arguments = out_heads_arguments(out, table, positions, heads, values, scales)
-    kernel[(len(out), -(-heads // arguments["HEADS"]))](**arguments, **constants)
-    return values, scales
+def out_heads(
+    kernel, out: Tensor, table: Tensor, positions: Tensor, heads: int, fp8: bool, **constants
+) -> tuple[Tensor, Tensor] | Tensor:
+    """The first `heads` heads: (values [B, heads * 512], scales [heads * 4, B]), or with fp8=False values alone."""
+    rows, d = len(out), heads * out.shape[2]
+    values, scales = fp8_rows(out, rows, d) if fp8 else (out.new_empty((rows, d)), table)
+    arguments = out_heads_arguments(out, table, positions, heads, values, scales, fp8)
+    kernel[(rows, -(-heads // arguments["HEADS"]))](**arguments, **constants)
+    return (values, scales) if fp8 else values
 
 
 def out_heads_arguments(
-    out: Tensor, table: Tensor, positions: Tensor, heads: int, values: Tensor, scales: Tensor
+    out: Tensor, table: Tensor, positions: Tensor, heads: int, values: Tensor, scales: Tensor, fp8: bool = True
 ) -> dict:
     """Arguments of `out_heads_kernel` by name, without those of `options`."""
     return dict(
@@ -110,6 +115,7 @@ def out_heads_arguments(
         heads=heads,
         padded=out.shape[1],
         HEADS=min(HEADS, power_of_two(heads)),
+        FP8=fp8,
     )
 
 

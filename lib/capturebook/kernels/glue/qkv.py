@@ -37,7 +37,7 @@ def qkv_kernel(
         tile = tl.load(line + at).to(tl.float32)
         tile *= tl.rsqrt(sum_of_squares(tile) / Q + 1e-6) * tl.load(q_norm + at)
         tl.store(normed + token * Q + at, tile.to(normed.dtype.element_ty))
-        store_groups(tile, values, scales, token, group, batch, Q, E4M3)
+        store_groups(tile, values, scales, token, group, batch, Q, True, E4M3)
     else:
         slot = tl.load(slots + token)
         if slot >= 0:

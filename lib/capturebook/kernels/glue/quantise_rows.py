@@ -23,4 +23,4 @@ def quantise_kernel(
     at = group[:, None] * 128 + tl.arange(0, 128)[None, :]
     wait_for_previous(PDL)
     tile = tl.load(x + row * D + at, mask=group[:, None] < D // 128, other=0.0).to(tl.float32)
-    store_groups(tile, values, scales, row, group, rows, D, E4M3)
+    store_groups(tile, values, scales, row, group, rows, D, True, E4M3)

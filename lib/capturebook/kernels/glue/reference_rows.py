@@ -27,18 +27,18 @@ def rms_norm_reference(x: Tensor, gain: Tensor | None = None, dtype: torch.dtype
 def rotate_reference(
     x: Tensor, table: Tensor, positions: Tensor, inverse: bool = False, dtype: torch.dtype = torch.float64
 ) -> Tensor:
-    """x [B, ..., 512] in `dtype`, the last 64 values of each head turned by the angles of positions [B].
+    """x [B, ..., D] in `dtype`, the last 64 values of each head turned by the angles of positions [B].
 
     table [P, 64] fp32: cosines of a position's 32 angles, and behind them the sines. Pairs lie side by side.
     """
     x = x.to(dtype)
     rows = table[positions.long()].to(dtype).unflatten(-1, (2, ROPE // 2))
     cos, sin = rows.reshape(len(x), *[1] * (x.dim() - 2), 2, ROPE // 2).unbind(-2)
-    even, odd = x[..., HEAD - ROPE :].unflatten(-1, (ROPE // 2, 2)).unbind(-1)
+    even, odd = x[..., -ROPE:].unflatten(-1, (ROPE // 2, 2)).unbind(-1)
     if inverse:
         sin = -sin
     turned = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1).flatten(-2)
-    return torch.cat((x[..., : HEAD - ROPE], turned), dim=-1)
+    return torch.cat((x[..., :-ROPE], turned), dim=-1)
 
 
 def rotation_table(positions: int, theta: float = 10000.0, device: str | torch.device = "cpu") -> Tensor:

@@ -87,9 +87,13 @@ def sum_of_squares(tile):
 
 
 @triton.jit
-def store_groups(tile, values, scales, row, group, rows, D: tl.constexpr, E4M3: tl.constexpr):
-    """Groups [G, 128] of one row, in fp8; those from D / 128 on are not there."""
-    fp8, powers = quantise_groups(tile, E4M3)
+def store_groups(tile, values, scales, row, group, rows, D: tl.constexpr, FP8: tl.constexpr, E4M3: tl.constexpr):
+    """Groups [G, 128] of one row: in fp8 with their scales, or as `values` has them; those from D / 128 on are none."""
     at = group[:, None] * 128 + tl.arange(0, 128)[None, :]
-    tl.store(values + row * D + at, fp8, mask=group[:, None] < D // 128)
-    tl.store(scales + group * rows + row, powers, mask=group < D // 128)
+    there = group < D // 128
+    if FP8:
+        fp8, powers = quantise_groups(tile, E4M3)
+        tl.store(values + row * D + at, fp8, mask=there[:, None])
+        tl.store(scales + group * rows + row, powers, mask=there)
+    else:
+        tl.store(values + row * D + at, tile.to(values.dtype.element_ty), mask=there[:, None])

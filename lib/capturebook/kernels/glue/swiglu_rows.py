@@ -1,4 +1,4 @@
-"""SwiGLU with its clamp, into fp8 with a scale for 128 values."""
+"""SwiGLU with its clamp, into bf16 or into fp8 with a scale for 128 values."""
 
 import triton
 import triton.language as tl
@@ -9,12 +9,13 @@ from .tiles import store_groups, wait_for_previous
 @triton.jit(do_not_specialize=["rows"])
 def swiglu_kernel(
     x,  # [rows, 2 * D] bf16: gate, and up behind it
-    values,  # [rows, D] e4m3 bytes
+    values,  # [rows, D] e4m3 bytes, or bf16
     scales,  # [D / 128, rows] fp32
     limit,
     rows,
     D: tl.constexpr,
     GROUPS: tl.constexpr,
+    FP8: tl.constexpr,  # else scales are not looked at
     E4M3: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -28,4 +29,4 @@ def swiglu_kernel(
     up = tl.load(x + row * 2 * D + D + at, mask=there, other=0.0).to(tl.float32)
     gate = tl.minimum(gate, limit)
     up = tl.minimum(tl.maximum(up, -limit), limit)
-    store_groups(gate * tl.sigmoid(gate) * up, values, scales, row, group, rows, D, E4M3)
+    store_groups(gate * tl.sigmoid(gate) * up, values, scales, row, group, rows, D, FP8, E4M3)
