@@ -19,7 +19,7 @@ def q_heads_kernel(
     NORM: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """One program per (token, HEADS heads): a head over its root mean square (NORM), rotated; those beyond q's are 0."""
+    """One program per (token, HEADS heads): a head over its root mean square (NORM), rotated; 0 beyond q's."""
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
     at = tl.arange(0, D)[None, :]
