@@ -2,6 +2,7 @@
 
 import contextlib
 import getpass
+import multiprocessing
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,19 @@ def log_of(bench: Bench, record) -> list[str]:
 def stage(record, name: str) -> dict:
     """A stage of a launch's record."""
     return next(entry for entry in record.payload["stages"] if entry["name"] == name)
+
+
+def killed(at: str, start: Callable[[Callable[[str], None]], object]) -> None:
+    """Run start(on_event) in a process of its own that kills itself with SIGKILL at the first event that begins so."""
+
+    def seen(text):
+        if text.startswith(f"{at} "):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    launcher = multiprocessing.get_context("fork").Process(target=start, args=(seen,))
+    launcher.start()
+    launcher.join(60)
+    assert launcher.exitcode == -signal.SIGKILL
 
 
 def free_port() -> int:

@@ -1,19 +1,17 @@
 """`capturebook run --host`: the checkout goes there over a real sshd, the run folder comes back."""
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 
 import pytest
+from launch_bench import killed, ssh_only
 
+import fake_run
 from capturebook import cli, provenance
 from capturebook import launch as launching
 from capturebook.report.run_data import RunData
-
-ssh_only = pytest.mark.parametrize("bench", ["ssh"], indirect=True)
 
 
 @pytest.fixture
@@ -24,13 +22,17 @@ def checkout(bench, repo):
     skipped = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
     for name in ("lib", "notebooks", "params"):
         shutil.copytree(repo / name, bench.root / name, ignore=skipped)
-    git = ["git", "-C", bench.root, "-c", "user.name=t", "-c", "user.email=t@example.org"]
-    subprocess.run([*git, "init", "-q"], check=True)
-    subprocess.run([*git, "add", "lib", "notebooks", "params"], check=True)
-    subprocess.run([*git, "commit", "-q", "-m", "all"], check=True)
+    committed(bench, "lib", "notebooks", "params")
     with open(bench.root / "params/cpu.yaml", "a") as file:
         file.write("# changed and not committed\n")
     return bench
+
+
+def committed(bench, *names: str) -> None:
+    git = ["git", "-C", bench.root, "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", *names], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "all"], check=True)
 
 
 def command(bench, *more: str) -> list[str]:
@@ -64,22 +66,30 @@ def test_a_run_there_comes_back_whole(checkout):
     assert (changed.status, changed.payload["class"]) == ("not_run", "C2") and not run.exists()
 
 
+# In place of the package: a chain that takes a second, and whose run lay in the checkout.
+CHAIN = """\
+import shutil, sys, time
+time.sleep(1)
+shutil.copytree("canned", sys.argv[sys.argv.index("--run-dir") + 1])
+"""
+
+
 @ssh_only
-def test_a_caller_that_was_killed_fetches_by_attach(checkout):
-    (checkout.root / "lib/capturebook/untracked.py").write_text("# not delivered\n")
-    caller = checkout.cli(*command(checkout), cwd=checkout.root)
-    for line in caller.stderr:
-        if line.startswith("log "):
-            break
-    os.kill(caller.pid, signal.SIGKILL)
-    caller.communicate()
-    (name,) = checkout.ids()
-    attached = checkout.cli("attach", name, "--json", cwd=checkout.root)
-    out, err = attached.communicate(timeout=200)
-    record = json.loads(out)
-    assert attached.returncode == 0 and record["status"] == "pass", err
-    assert (checkout.root / record["payload"]["run"] / "run.json").exists()
-    assert any("git does not track" in caveat for caveat in record["caveats"])
+def test_a_caller_that_was_killed_fetches_by_attach(bench):
+    fake_run.cpu_run(bench.root / "canned")
+    package = bench.root / "lib/capturebook"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(CHAIN)
+    committed(bench, "lib", "canned")
+    killed("log", lambda seen: launching.run_there(bench.host, "cpu", [], sys.executable, None, seen))
+    (name,) = bench.ids()
+    record = launching.attach(name, bench.events.append)
+    assert record.status == "pass", record.reason
+    run = bench.root / record.payload["run"]
+    assert json.loads((run / "run.json").read_text())["nonce"] in (run / "records.jsonl").read_text()
+    # That run's code is not ours.
+    assert any("git does not track" in caveat for caveat in record.caveats)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,12 @@
 """A launcher, keeper or folder that is gone, at every stage: nothing was started, or `attach` finds it."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
-from launch_bench import here_only, stage
+from launch_bench import here_only, killed, stage
 
 from capturebook import launch as launching
 from capturebook.launch.channel import text_of
@@ -43,17 +42,9 @@ def killed_launcher(bench, at: str) -> str:
 
 
 def killed_at(bench, at: str) -> str:
-    """The id of a launch whose launcher, a process of its own, killed itself with SIGKILL once the named stage held."""
-
-    def seen(text):
-        if text.startswith(f"{at} "):
-            os.kill(os.getpid(), signal.SIGKILL)
-
+    """The id of a launch whose launcher killed itself with SIGKILL once the named stage held."""
     spec = launching.load(bench.root / "local/t.yaml")
-    launcher = multiprocessing.get_context("fork").Process(target=launching.launch, args=(spec, bench.host, seen))
-    launcher.start()
-    launcher.join(60)
-    assert launcher.exitcode == -signal.SIGKILL
+    killed(at, lambda seen: launching.launch(spec, bench.host, seen))
     (name,) = bench.ids()
     return name
 
