@@ -150,7 +150,7 @@ def test_examples_are_whole_calls(sm, cache):
 def test_shared_memory_is_what_the_compiler_takes(sm, heads, entries):
     """One configuration for each matrix unit; too low an estimate would let a configuration through that cannot run."""
     wanted = {"BLOCK_H": heads, "BLOCK_N": entries}
-    example = next(e for e in examples(sm) if e.config.kwargs == wanted and e.args["HEADS"] == 64)
+    example = next(e for e in examples(sm) if wanted.items() <= e.config.kwargs.items() and e.args["HEADS"] == 64)
     compiled = specialise(example.kernel, example.args, example.config, sm).compile()
     bound = shared_bytes(example.config, sm)
     assert bound - 1024 <= compiled.metadata.shared <= bound
@@ -160,7 +160,9 @@ def test_shared_memory_is_what_the_compiler_takes(sm, heads, entries):
 def test_shared_memory_of_the_fp8_kernel_is_what_the_compiler_takes(sm, heads, entries):
     """The least too, within 1 KiB: a tile that lay there twice (see fp8_rows.opaque) would be 28 KiB and more above."""
     wanted = {"BLOCK_H": heads, "BLOCK_N": entries}
-    example = next(e for e in examples(sm, "fp8") if e.config.kwargs == wanted and e.args["HEADS"] == 64)
+    example = next(
+        e for e in examples(sm, "fp8") if wanted.items() <= e.config.kwargs.items() and e.args["HEADS"] == 64
+    )
     compiled = specialise(example.kernel, example.args, example.config, sm).compile()
     bound = mma_fp8.shared_bytes(example.config, sm)
     assert bound - 1024 <= compiled.metadata.shared <= bound

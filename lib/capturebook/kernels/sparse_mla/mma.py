@@ -1,4 +1,8 @@
-"""Sparse MLA decode on tensor cores: one program per (tile of heads, split of the index lists, request)."""
+"""Sparse MLA decode on tensor cores: one program per (tile of heads, split of the index lists, request).
+
+A tile of rows is loaded in parts of PART columns: a thread then copies the same columns of few rows, so that it keeps
+few addresses; with all 512 columns at once it would have one for every second copy.
+"""
 
 import triton
 import triton.language as tl
@@ -6,11 +10,11 @@ import triton.language as tl
 from .tiles import finish, keep_slots, load_length, read_slots
 
 CONFIGS = [
-    triton.Config({"BLOCK_H": 16, "BLOCK_N": 32}, num_warps=4, num_stages=2),
-    triton.Config({"BLOCK_H": 16, "BLOCK_N": 64}, num_warps=4, num_stages=2),
-    triton.Config({"BLOCK_H": 32, "BLOCK_N": 32}, num_warps=8, num_stages=2),
-    triton.Config({"BLOCK_H": 64, "BLOCK_N": 32}, num_warps=8, num_stages=3),
-    triton.Config({"BLOCK_H": 64, "BLOCK_N": 64}, num_warps=8, num_stages=2),
+    triton.Config({"BLOCK_H": 16, "BLOCK_N": 32, "PART": 64}, num_warps=4, num_stages=2),
+    triton.Config({"BLOCK_H": 16, "BLOCK_N": 64, "PART": 64}, num_warps=4, num_stages=2),
+    triton.Config({"BLOCK_H": 32, "BLOCK_N": 32, "PART": 64}, num_warps=8, num_stages=2),
+    triton.Config({"BLOCK_H": 64, "BLOCK_N": 32, "PART": 512}, num_warps=8, num_stages=3),
+    triton.Config({"BLOCK_H": 64, "BLOCK_N": 64, "PART": 512}, num_warps=8, num_stages=2),
 ]
 """BLOCK_H 16 is the smallest tile tl.dot takes: 8 heads use half of one. The first three fit in 99 KiB (sm_120)."""
 
@@ -47,6 +51,66 @@ def prune(configs: list, named_args: dict, **kwargs) -> list:
     return fitting(configs, {**named_args, **kwargs}["HEADS"], shared_bytes)
 
 
+@triton.jit
+def load_query(row, head_ok, FIRST: tl.constexpr, END: tl.constexpr, PART: tl.constexpr, FP32: tl.constexpr):
+    """[H, PART] queries from column FIRST up to END, as a tuple; `row` points at each head's first."""
+    parts = ()
+    for i in tl.static_range(FIRST, END, PART):
+        at = row[:, None] + (i + tl.arange(0, PART))[None, :]
+        parts = parts + (tl.load(at, mask=head_ok[:, None], other=0.0).to(tl.float32 if FP32 else tl.bfloat16),)
+    return parts
+
+
+@triton.jit
+def zeros_like(queries):
+    """fp32 accumulators, one of the shape of each part."""
+    parts = ()
+    for i in tl.static_range(len(queries)):
+        parts = parts + (tl.zeros([queries[i].shape[0], queries[i].shape[1]], dtype=tl.float32),)
+    return parts
+
+
+@triton.jit
+def products(queries, rows, CHAINS: tl.constexpr):
+    """[H, N] fp32: queries times rows, summed over their parts in CHAINS sums that do not wait for one another.
+
+    mma.sync adds to its own result, 33 cycles after the last: one sum over 512 values would wait 32 times.
+    """
+    sums = ()
+    for i in tl.static_range(CHAINS):
+        sums = sums + (tl.dot(queries[i], rows[i].T, input_precision="ieee"),)
+    for i in tl.static_range(CHAINS, len(queries)):
+        kept = ()
+        for j in tl.static_range(CHAINS):
+            if j == i % CHAINS:
+                kept = kept + (tl.dot(queries[i], rows[i].T, sums[j], input_precision="ieee"),)
+            else:
+                kept = kept + (sums[j],)
+        sums = kept
+    scores = sums[0]
+    for i in tl.static_range(1, CHAINS):
+        scores += sums[i]
+    return scores
+
+
+@triton.jit
+def accumulate(acc, rescale, weights, rows):
+    """acc * rescale + weights times rows, part by part."""
+    grown = ()
+    for i in tl.static_range(len(acc)):
+        grown = grown + (tl.dot(weights, rows[i], acc[i] * rescale[:, None], input_precision="ieee"),)
+    return grown
+
+
+@triton.jit
+def store_parts(at, acc, factor, head_ok):
+    """acc * factor, its parts one after another from the pointers `at` of the heads' rows on."""
+    for i in tl.static_range(len(acc)):
+        value = (acc[i] * factor[:, None]).to(at.dtype.element_ty)
+        tl.store(at[:, None] + tl.arange(0, acc[i].shape[1])[None, :], value, mask=head_ok[:, None])
+        at += acc[i].shape[1]
+
+
 @triton.autotune(
     configs=CONFIGS,
     key=["batch_bucket", "HEADS", "window_width", "extra_width"],
@@ -75,13 +139,13 @@ def mma_kernel(
     PDL: tl.constexpr,  # sm_90 and later: lets the combine be launched early
     BLOCK_H: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    PART: tl.constexpr,
 ):
     split = tl.program_id(1)
     splits = tl.num_programs(1)
     request = tl.program_id(2).to(tl.int64)
     heads = tl.program_id(0) * BLOCK_H + tl.arange(0, BLOCK_H)
     head_ok = heads < HEADS
-    columns = tl.arange(0, D)
     log2e = 1.4426950408889634
     # A Python float is fp32 to Triton and fp64 to Inductor, and fp64 accumulators do not compile.
     scale_log2 = (scale * log2e).to(tl.float32)
@@ -97,12 +161,11 @@ def mma_kernel(
     extra_length = load_length(extra_lengths, request, extra_width)
     end = window_tiles + tl.cdiv(extra_length, BLOCK_N)
 
-    q_tile = tl.load(q + (request * HEADS + heads)[:, None] * D + columns[None, :], mask=head_ok[:, None], other=0.0)
-    if DOT_FP32:
-        q_tile = q_tile.to(tl.float32)
+    queries = load_query(q + (request * HEADS + heads) * D, head_ok, 0, D, PART, DOT_FP32)
     top = tl.full([BLOCK_H], -float("inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_H], dtype=tl.float32)
-    acc = tl.zeros([BLOCK_H, D], dtype=tl.float32)
+    acc = zeros_like(queries)
+    CHAINS: tl.constexpr = 4 if BLOCK_H < 64 else 1  # wgmma is waited for one by one in any case
 
     # The indices of the next tile travel as a loop variable: loaded inside the loop, they would take a stage of the
     # pipeline from the rows they point at.
@@ -110,28 +173,27 @@ def mma_kernel(
     for tile in tl.range(split, end, splits):
         valid = slots >= 0
         cache = tl.where(tile < window_tiles, window_cache, extra_cache)
-        rows = tl.load(cache + slots.to(tl.int64)[:, None] * D + columns[None, :], mask=valid[:, None], other=0.0)
+        start = cache + slots.to(tl.int64) * D
+        rows = ()
+        for i in tl.static_range(0, D, PART):
+            at = start[:, None] + (i + tl.arange(0, PART))[None, :]
+            part = tl.load(at, mask=valid[:, None], other=0.0)
+            rows = rows + (part.to(tl.float32) if DOT_FP32 else part,)
         after = tile + splits
         slots = read_slots(after, window_tiles, window_list, window_width, extra_list, extra_width, BLOCK_N)
         slots = keep_slots(slots, after, window_tiles, window_length, extra_length, BLOCK_N)
-        if DOT_FP32:
-            rows = rows.to(tl.float32)
-        scores = tl.dot(q_tile, rows.T, input_precision="ieee") * scale_log2
+        scores = products(queries, rows, CHAINS) * scale_log2
         scores = tl.where(valid[None, :], scores, -float("inf"))
         new_top = tl.maximum(top, tl.max(scores, 1))
         base = tl.where(new_top == -float("inf"), 0.0, new_top)
         weights = tl.exp2(scores - base[:, None])
         rescale = tl.exp2(top - base)
         total = total * rescale + tl.sum(weights, 1)
-        acc = tl.dot(weights.to(rows.dtype), rows, acc * rescale[:, None], input_precision="ieee")
+        acc = accumulate(acc, rescale, weights.to(rows[0].dtype), rows)
         top = new_top
 
     sink_log2 = tl.load(sink + heads, mask=head_ok, other=0.0) * log2e
     factor, row_lse = finish(top, total, sink_log2, FINAL)
     row = (request * splits + split) * HEADS + heads
-    tl.store(
-        out + row[:, None] * D + columns[None, :],
-        (acc * factor[:, None]).to(out.dtype.element_ty),
-        mask=head_ok[:, None],
-    )
+    store_parts(out + row * D, acc, factor, head_ok)
     tl.store(lse + row, row_lse, mask=head_ok)
