@@ -88,7 +88,7 @@ def test_what_a_text_gives_under_a_telling_name_is_hidden(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["/opt/monkey:/usr/bin:/bin", "--max-tokens 16", "a=b", "http://[::1]:8000/x", "c:\\x"]
+    "text", ["/usr/lib/monkey:/usr/bin:/bin", "--max-tokens 16", "a=b", "http://[::1]:8000/x", "c:\\x"]
 )
 def test_what_is_no_credential_is_shown(text):
     redactor = Redactor()
