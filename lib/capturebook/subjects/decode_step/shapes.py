@@ -63,7 +63,7 @@ SIZES = {
         topk=16,
         experts=8,
         active=3,
-        width=256,
+        width=1024,
         vocabulary=512,
     ),
 }
