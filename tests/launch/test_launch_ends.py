@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -95,6 +96,14 @@ def test_c8_a_touched_result_is_the_old_one(bench, text, status):
 
 
 @here_only
+@pytest.mark.parametrize(("target", "status"), [("made", "pass"), ("nowhere", "not_run")])
+def test_a_result_may_be_a_link_to_a_file(bench, target, status):
+    text = f"echo PASS >made; ln -s {target} latest\n"
+    record = bench.script(text, result={"file": "latest", "contains": "PASS"})
+    assert record.status == status, record.reason
+
+
+@here_only
 def test_an_ended_flood_is_read_to_its_end(bench):
     fields = {"failed": ["^FATAL"], "phases": {"most": "^1999998$"}, "result": {"log": "never"}}
     record = bench.script("timeout 1 yes; seq 2000000; printf 'oops \\377'; exit 7\n", **fields)
@@ -159,6 +168,23 @@ def test_a_recorded_process_that_is_another_is_not_signalled_and_the_launch_ende
     stopped = launching.stop(record.run, bench.events.append)
     assert not bench.running() and "its keeper was killed" in stopped.reason
     assert any("waits for another process" in event for event in bench.events)
+
+
+@here_only
+def test_a_keeper_that_is_slow_to_see_the_end_is_waited_for(bench):
+    bench.write("up.sh", "echo up; sleep 1\n")
+    record = bench.launch(script="up.sh", ready={"log": "^up"})
+    info = launching.Entry.open(record.run).info
+    keeper, program = (psutil.Process(info[name][0]) for name in ("keeper", "program"))
+    # As on a host that is short of everything: it notices 2 s later.
+    keeper.suspend()
+    awake = threading.Timer(3.0, keeper.resume)
+    awake.start()
+    while program.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.05)
+    stopped = launching.stop(record.run, bench.events.append)
+    awake.join()
+    assert stopped.payload["exit"] == {"rc": "0", "left": ""}, stopped.reason
 
 
 @here_only

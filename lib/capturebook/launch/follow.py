@@ -27,8 +27,8 @@ LOOK_WHERE = 1.0
 GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
 
-ASTRAY = 2.0
-"""Seconds within which a keeper sees that its program has ended."""
+ASTRAY = 1.0
+"""Seconds within which a keeper mostly sees that its program has ended; after them it is looked what it waits for."""
 
 SWEPT = 12.0
 """Seconds within which a keeper whose program has ended has ended what it left, and written the exit status."""
@@ -143,7 +143,7 @@ class Following:
             raise NotHeld(f"the folder's nonce is {state.nonce!r}, not this launch's", "C8", status="fail")
         if self.restarted:
             raise NotHeld("the host was restarted since the start", status="fail", todo="launch it again")
-        if self._astray(state) > ASTRAY:
+        if self._astray(state):
             raise NotHeld("the recorded process is gone, and not the one that its keeper waits for", "C5")
         self.log.feed(state.chunk, None if self._first else state.seconds)
         self._first = self._first and self.log.offset < (state.log_size or 0)
@@ -151,11 +151,17 @@ class Following:
             self.log.finish(state.seconds)
         return state
 
-    def _astray(self, state: State) -> float:
-        """Seconds for which the recorded process has been another than the keeper waits for."""
+    def _astray(self, state: State) -> bool:
+        """Whether the keeper waits for another process than the recorded one: a child as old as the launch."""
         now = time.monotonic()
         self._astray_since = (self._astray_since or now) if state.astray else None
-        return now - (self._astray_since or now)
+        if now - (self._astray_since or now) < ASTRAY or state.started is None:
+            return False
+        keeper = ["/bin/sh", f"{self.entry.info['folder']}/keeper.sh"]
+        old = [pid for pid, at in self.host.children(state.keeper[0]).items() if at - state.started < 1]
+        # A zombie has none: it is what the keeper has not seen yet.
+        lines = filter(None, map(self.host.command_line, old))
+        return any(line[:2] != keeper for line in lines)
 
     @property
     def restarted(self) -> bool:
@@ -272,7 +278,7 @@ class Following:
                 why = ""
             waited = time.monotonic() - began
             gone = (gone or waited) if "program" not in state.alive else None
-            if self._astray(state) > ASTRAY or gone is not None and waited - gone > SWEPT:
+            if self._astray(state) or gone is not None and waited - gone > SWEPT:
                 self.stages.say("its keeper waits for another process than the recorded one: ending the keeper")
                 self.host.signal(boot, state.keeper, "KILL")
             due = "KILL" if waited > grace else "TERM"

@@ -54,7 +54,7 @@ class State:
 
     @property
     def astray(self) -> bool:
-        """The recorded process is gone, and the keeper waits on: it waits for another one, or is about to see it."""
+        """The recorded process is gone and the keeper waits on: for another one, or it has not seen that yet."""
         return self.waits and self.program is not None and "program" not in self.alive and not self.abandoned
 
     @property
@@ -151,6 +151,10 @@ class Host:
     def tree(self, root: int, session: int) -> set[int]:
         """The program, its descendants, and the processes in its session."""
         return procfs.tree(self._ask("cb_table; true"), root, session)
+
+    def children(self, pid: int) -> dict[int, float]:
+        """{pid: start in seconds since the host's boot} of a process's children."""
+        return procfs.children(self._ask("cb_table; true"), pid)
 
     def command_line(self, pid: int) -> list[str]:
         """A process's arguments; empty for a zombie and for one that is gone."""

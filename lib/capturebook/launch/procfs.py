@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from .channel import Refused
 
 _STAT = re.compile(rb"^(\d+) \((.*?)\) ([A-Za-z]) (\d+) (\d+) (\d+) ", re.MULTILINE | re.DOTALL)
+TICKS = 100
+"""Of /proc's clock in a second, on every architecture that Linux runs CUDA on."""
+
 _ANY = {"0" * 8, "0" * 32}
 _MAPPED = "0000000000000000FFFF0000"
 _LISTEN = "0A"
@@ -69,6 +72,17 @@ def session(stat: bytes) -> int | None:
     """The session in one /proc/PID/stat; None for an empty one."""
     found = _STAT.match(stat)
     return int(found.group(6)) if found else None
+
+
+def children(table: bytes, parent: int) -> dict[int, float]:
+    """{pid: seconds from the host's boot to its start} of a process's children, from all /proc/PID/stat."""
+    found = {}
+    for line in table.splitlines():
+        pid, _, rest = line.partition(b" (")
+        fields = rest.rpartition(b") ")[2].split()
+        if len(fields) > 19 and int(fields[1]) == parent:
+            found[int(pid)] = int(fields[19]) / TICKS
+    return found
 
 
 def tree(table: bytes, root: int, session: int) -> set[int]:

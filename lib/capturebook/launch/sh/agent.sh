@@ -53,7 +53,7 @@ cb_environment() {
 cb_print_file() {
     cb_sum=-
     [ ! -f "$cb_file" ] || cb_sum=$(tail -c 1048576 -- "$cb_file" | sha256sum)
-    stat -c "%s ${cb_sum%% *} %i %y %F" -- "$cb_file"
+    stat -L -c "%s ${cb_sum%% *} %i %y %F" -- "$cb_file"
 } 2>&1
 
 cb_ports() { cat /proc/net/tcp && { [ ! -r /proc/net/tcp6 ] || cat /proc/net/tcp6; }; }
