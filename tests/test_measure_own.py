@@ -209,7 +209,8 @@ def test_the_sweep_has_a_point_for_each_size_that_build_takes(pool):
     probes = own_sweep.plan_own_sweep(params, {"width": 64}, takes, "default", {})
     assert [p.subject.options["build"] for p in probes] == [{"width": 64, "batch": 1}, {"width": 64, "batch": 8}]
     assert all(p.exclusive and p.seed == 3 and p.env == {"A": "b"} and p.args["samples"] == 7 for p in probes)
-    assert list(probes[0].subject.options["variants"]) == ["step", "twin", "step, compile=default"]
+    names = ["step", "twin", "step, compile=default", "twin, compile=default"]
+    assert list(probes[0].subject.options["variants"]) == names
     both = own_sweep.plan_own_sweep(params, {}, ["batch", "context"], "", {})
     assert [(p.subject.options["batch"], p.subject.options["context"]) for p in both] == [
         (1, 512),
@@ -312,12 +313,18 @@ def no_gpu_needed(monkeypatch):
         pytest.skip("there is a GPU here: test_measure_own_gpu.py asks it")
     from capturebook.measure import timing
 
+    def capture(calls, keep=False):
+        for call in calls:
+            call()
+        return SimpleNamespace(raw_cuda_graph=lambda: 0)
+
     def time_all(calls, *rest):
         return {name: [float(len(made))] * rest[-1] for name, made in calls.items()}
 
     monkeypatch.setattr(own_sweep, "foreign_processes", list)
     monkeypatch.setattr(timing, "l2_bytes", lambda: 1_000_000)
-    monkeypatch.setattr(timing, "capture", lambda calls: [call() for call in calls])
+    monkeypatch.setattr(timing, "capture", capture)
+    monkeypatch.setattr(own_sweep, "describe_graph", lambda handle: {"kernels": {"one": 2, "another": 1}})
     monkeypatch.setattr(timing, "time_variants", time_all)
     monkeypatch.setattr(timing, "time_single", time_all)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 33, 1 << 33))
@@ -334,11 +341,16 @@ def swept(name: str, compiled: str = "", **args) -> dict:
 def test_a_point_is_checked_then_timed(no_gpu_needed):
     done = swept("plain", "eager")
     assert done["status"] == "pass" and done["payload"]["left"] == {}
-    assert list(done["samples"]) == ["step", "twin", "step, compile=eager"]
+    assert list(done["samples"]) == ["step", "twin", "step, compile=eager", "twin, compile=eager"]
     assert done["samples"]["step"] == [687.0] * 5, "180 MB of inputs of 256 KiB each"
     assert done["payload"]["floor_us"] == pytest.approx(2 * (1 << 18) / 1e6) and done["payload"]["left_out"] == []
     assert done["payload"]["variants"]["step"]["gbps"] == pytest.approx(2 * (1 << 18) / 687e-6 / 1e9)
-    assert done["payload"]["method"] == own_sweep.MANY and len(done["checks"]) == 6
+    assert done["payload"]["method"] == own_sweep.MANY and len(done["checks"]) == 8
+    shown = {name: (variant["kernels"], variant["config"]) for name, variant in done["payload"]["variants"].items()}
+    assert (
+        shown["step"] == (3, "3 kernels a call")
+        and shown["twin, compile=eager"][1] == "compile=eager; 3 kernels a call"
+    )
 
 
 @pytest.mark.parametrize("name", ["fills_a_cache", "host_works_between"])
@@ -359,7 +371,7 @@ def test_what_cannot_be_timed_is_left_out_or_skipped_with_its_root(no_gpu_needed
     assert swept("nothing_to_compare")["reason"].startswith("nothing of the step can be compared")
     assert swept("plain", memory_gib=0.0001)["reason"].startswith("needs 0.0 GiB")
 
-    def refuse(calls):
+    def refuse(calls, keep=False):
         raise RuntimeError("CUDA error: operation not permitted when stream is capturing") from ValueError("no")
 
     monkeypatch.setattr(timing, "capture", refuse)

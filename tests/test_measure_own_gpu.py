@@ -40,15 +40,16 @@ def swept(pool, target, takes=(), compiled="", **more):
 def test_the_example_is_checked_then_timed_beside_its_twin_and_itself_compiled(pool):
     record = swept(pool, OWN, ["batch"], "default")
     assert record.status == "pass", record.reason or record.root
-    names = ["step", "twin", "step, compile=default"]
+    names = ["step", "twin", "step, compile=default", "twin, compile=default"]
     assert record.payload["left"] == {} and {n: len(us) for n, us in record.samples.items()} == dict.fromkeys(names, 5)
-    assert len(record.checks) == 6 and all(check.ok for check in record.checks)
+    assert len(record.checks) == 8 and all(check.ok for check in record.checks)
     assert record.payload["bytes"] == 2 * (8 * 4096 * 2 + 4096), "x in, out out, weight in, bf16"
     assert record.payload["sets"] == own_inputs.MOST_SETS and record.payload["left_out"]
     assert record.payload["floor_us"] == pytest.approx(record.payload["bytes"] / 1e12 * 1e6)
     points = sweep_points([record])
     assert [p["variant"] for p in points] == names and all(p["median_us"] > 0 and p["tflops"] is None for p in points)
-    assert points[0]["config"].startswith("rms_norm num_warps=")
+    assert points[0]["config"].startswith("rms_norm num_warps=") and points[0]["config"].endswith("; 1 kernel a call")
+    assert record.payload["variants"]["twin"]["kernels"] > record.payload["variants"][names[3]]["kernels"] >= 1
     assert all(p["median_us"] * p["tokens_per_second"] == pytest.approx(8e6) for p in points)
 
 

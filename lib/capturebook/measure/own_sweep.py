@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..probes import Probe
+from ..probes.graph import describe as describe_graph
 from ..records import SUBJECT_FACTORS, Subject
 from . import own_inputs, timing
 from .floors import bound, floor_us
@@ -55,12 +56,13 @@ def plan_describe(params: Any) -> Probe:
 def plan_own_sweep(params: Any, options: dict, takes: list[str], compiled: str, rates: dict) -> list[Probe]:
     """One probe for each batch, context and maximum context that the step's build takes; each holds the GPU alone.
 
-    options: keywords for build. takes: see `describe`. compiled: the torch.compile mode of a third variant, or "".
+    options: keywords for build. takes: see `describe`. compiled: the torch.compile mode of two more variants, or "".
     rates: see `sweep.rates`.
     """
     variants = {"step": {"kernel": "step", "tuning": "live"}, "twin": {"kernel": "twin", "tuning": "none"}}
     if compiled:
-        variants[f"step, compile={compiled}"] = {"kernel": "step", "tuning": "live", "compile": compiled}
+        for name, side in list(variants.items()):
+            variants[f"{name}, compile={compiled}"] = {**side, "compile": compiled}
     contexts = [{"context": context} for context in params.contexts] if "context" in takes else [{}]
     batches = [{"batch": batch} for batch in params.batches] if "batch" in takes else [{}]
     maxima = [{"max_context": most} for most in params.max_contexts] if "max_context" in takes else [{}]
@@ -149,19 +151,19 @@ class _Point:
         for name, asked in self.ctx.probe.subject.options["variants"].items():
             if asked["kernel"] == "twin" and twin is None:
                 left[name] = "the step has no twin"
-            elif asked["kernel"] == "twin":
-                found.append(Variant(name, Side(twin), twin.fn))
-            else:
-                mode = asked.get("compile", "")
-                found.append(Variant(name, side, side.compiled(mode) if mode else self.step.fn, mode))
+                continue
+            own, mode = side if asked["kernel"] == "step" else Side(twin), asked.get("compile", "")
+            found.append(Variant(name, own, own.compiled(mode) if mode else own.step.fn, mode))
         return found
 
     def _time(self, variants: list[Variant], sets: list, checks: list, payload: dict) -> dict:
         ctx = self.ctx
         ctx.stage("capture")
         result = {"checks": checks, "payload": payload, "caveats": []}
+        kernels = {}
         for variant in variants:
-            if reason := _refused(variant, sets[0], ctx):
+            kernels[variant.name], reason = _captured(variant, sets[0], ctx)
+            if reason:
                 if variant.name == "step":
                     return {**result, "status": "skipped", "reason": f"the step cannot be captured: {reason}"}
                 payload["left"][variant.name] = f"cannot be captured: {reason}"
@@ -178,23 +180,34 @@ class _Point:
             return {**result, **refusal(found)}
         asked = ctx.probe.subject.options["variants"]
         payload["variants"] = {
-            v.name: {**asked[v.name], "config": v.config(), **speed(samples[v.name], payload)} for v in variants
+            v.name: {
+                **asked[v.name],
+                "config": _text(v.config(), kernels[v.name]),
+                "kernels": kernels[v.name],
+                **speed(samples[v.name], payload),
+            }
+            for v in variants
         }
         return {**result, "status": "pass", "samples": samples}
 
 
-def _refused(variant: Variant, inputs: tuple, ctx) -> str:
-    """The root of what a capture of one call raises, or ""."""
+def _captured(variant: Variant, inputs: tuple, ctx) -> tuple[int, str]:
+    """How many kernels a graph of one call holds, and the root of what its capture raises, or ""."""
     import torch
 
     variant.side.begin()
     try:
-        timing.capture([partial(variant.side.call, variant.fn, inputs)])
+        graph = timing.capture([partial(variant.side.call, variant.fn, inputs)], keep=True)
     except Exception as error:
         root = root_of(error, ctx)
         torch.cuda.synchronize()
-        return root
-    return ""
+        return 0, root
+    return sum(describe_graph(graph.raw_cuda_graph())["kernels"].values()), ""
+
+
+def _text(config: str, kernels: int) -> str:
+    """What the sweep's table says of a variant."""
+    return "; ".join([*([config] if config else []), f"{kernels} kernel{'s' * (kernels != 1)} a call"])
 
 
 def _tokens(build: dict) -> str:

@@ -28,11 +28,14 @@ def l2_bytes(device: int = 0) -> int:
     return torch.cuda.get_device_properties(device).L2_cache_size
 
 
-def capture(calls: list[Callable[[], object]]):
-    """One CUDA graph of all `calls`, in order. Each kind of call must have run once before (compiled and tuned)."""
+def capture(calls: list[Callable[[], object]], keep: bool = False):
+    """One CUDA graph of all `calls`, in order. Each kind of call must have run once before (compiled and tuned).
+
+    keep: what was captured can still be read (`raw_cuda_graph`).
+    """
     import torch
 
-    graph = torch.cuda.CUDAGraph()
+    graph = torch.cuda.CUDAGraph(keep_graph=keep)
     with torch.cuda.graph(graph):
         for call in calls:
             call()
