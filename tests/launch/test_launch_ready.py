@@ -7,8 +7,10 @@ import threading
 import time
 
 import pytest
+import yaml
 from launch_bench import READY, SERVER, free_port, here_only, log_of, serve, stage
 
+from capturebook import cli
 from capturebook import launch as launching
 from capturebook.launch import procfs, readiness
 
@@ -150,7 +152,7 @@ sys.exit(int(sys.argv[2]))
 
 @pytest.mark.parametrize("status", ["0", "5"])
 @here_only
-def test_two_launches_in_order_and_the_first_stopped_when_the_second_fails(bench, status):
+def test_two_launches_in_order_and_the_first_stopped_when_the_second_fails(bench, capsys, status):
     bench.write("server.py", SERVER)
     bench.write("client.py", CLIENT)
     first = bench.spec(
@@ -168,5 +170,12 @@ def test_two_launches_in_order_and_the_first_stopped_when_the_second_fails(bench
     else:
         assert [record.status for record in records] == ["pass", "fail", "pass"]
         assert records[2].run == records[0].run and records[2].payload["stopped"] is True
+    if status == "0":
+        # The same by the command line.
+        for spec in (first, second):
+            path = bench.write(f"{spec.name}.yaml", yaml.safe_dump(spec.model_dump(exclude_unset=True)))
+        assert cli.main(["launch", str(path.with_name("prefill.yaml")), str(path)]) == 0
+        stop = capsys.readouterr().err.strip().splitlines()[-1].partition("; capturebook ")[2]
+        assert stop.startswith("stop prefill-") and cli.main(stop.split()) == 0
     with pytest.raises(launching.LaunchFileError, match="given to 2 launches"):
         launching.launch_in_order([first, first], bench.host, bench.events.append)

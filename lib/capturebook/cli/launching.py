@@ -58,6 +58,10 @@ def _in_order(args) -> int:
     """Exit status 0 only when all got ready or done, each after the one before it."""
     specs = [launching.load(name) for name in args.file]
     records = launching.launch_in_order(specs, args.host, on_event=say)
+    stopped = {record.run for record in records if record.payload.get("stopped")}
+    for spec, record in zip(specs, records):
+        if spec.result is None and record.status == "pass" and record.run not in stopped:
+            _goes_on(record)
     if args.json:
         emit([record.model_dump() for record in records])
     return COMPLETE if all(record.status == "pass" for record in records[: len(specs)]) else INCOMPLETE
@@ -177,6 +181,10 @@ def _lines(line: str) -> None:
     say(f"  | {line}")
 
 
+def _goes_on(record) -> None:
+    say(f"it goes on: capturebook attach {record.run} --log; capturebook stop {record.run}")
+
+
 def _told(args, act, goes_on: bool = False) -> int:
     try:
         with _surviving():
@@ -186,7 +194,7 @@ def _told(args, act, goes_on: bool = False) -> int:
     if "run" in record.payload and record.status == "pass":
         _fetched(record)
     if goes_on and record.status == "pass":
-        say(f"it goes on: capturebook attach {record.run} --log; capturebook stop {record.run}")
+        _goes_on(record)
     if args.json:
         emit(record.model_dump())
     return COMPLETE if record.status == "pass" else INCOMPLETE
