@@ -41,7 +41,7 @@ class Point:
         self.inputs = (streams, tokens)
         self.switches = {name: {**LADDER, **COMPILED}[name] for name in asked["variants"]}
         self.functions = {name: function(self.stack, one) for name, one in self.switches.items()}
-        self.graphs, self.outputs, self.memory, self.first_call_s = {}, {}, {}, {}
+        self.graphs, self.outputs, self.first_call_s = {}, {}, {}
 
     def verify(self, name: str) -> list[dict]:
         """Checks of the second replay of a variant's graph into poisoned outputs, as records hold them."""
@@ -79,11 +79,9 @@ class Point:
             self.first_call_s[name] = time.monotonic() - began
             self.functions[name](*self.inputs)
         torch.cuda.synchronize()
-        before = torch.cuda.mem_get_info()[0]
         with torch.cuda.graph(graph, stream=stream):
             self.outputs[name] = self.functions[name](*self.inputs)
         torch.cuda.synchronize()
-        self.memory[name] = before - torch.cuda.mem_get_info()[0]
         self.graphs[name] = graph
 
     def _pin(self, name: str) -> None:
@@ -114,7 +112,7 @@ class Point:
         return start.elapsed_time(end)
 
     def classes(self, name: str) -> dict:
-        """us and launches of a layer by class and the longest kernels; bytes of the graph, seconds of the first call.
+        """us and launches of a layer by class and the longest kernels; seconds of the first call.
 
         classes is None with lanes, whose kernels run side by side, and compiled whole, where kernels are of several.
         """
@@ -124,7 +122,7 @@ class Point:
         from .kernel_classes import labelled, launched, profile, times
 
         if self.switches[name].overlap or self.switches[name].whole:
-            return {"classes": None, "graph_bytes": self.memory[name], "first_call_s": self.first_call_s[name]}
+            return {"classes": None, "first_call_s": self.first_call_s[name]}
         plain = function(self.stack, self.switches[name], labelled)
         self._pin(name)
         with torch.no_grad():
@@ -136,7 +134,7 @@ class Point:
             "classes": {group: us / LAYERS for group, us in seen["us"].items()},
             "launches": {group: count / LAYERS for group, count in seen["launches"].items()},
             "top": [{**one, "us": one["us"] / LAYERS} for one in seen["top"]],
-            "graph_bytes": self.memory[name],
+            "unmatched": seen["unmatched"],
             "first_call_s": self.first_call_s[name],
         }
 

@@ -81,23 +81,37 @@ def is_matmul(kernel: str) -> bool:
 
 
 def times(events: list[dict], order: list[tuple[str, str]]) -> dict:
-    """{"us": {class: GPU time of one replay}, "launches": {class: nodes}, "top": the ten longest kernels}.
+    """{"us": {class: GPU time of one replay}, "launches": {class: nodes}, "top": the longest kernels, "unmatched": n}.
 
-    order: what `launched` gave for the same step. Raises ValueError where the replay ran other work than that.
+    order: what `launched` gave for the same step. The nth kernel of a name has the class of the nth of that name there;
+    of one that the plain run did not have (a library chose another) the name decides, and it counts as unmatched. A
+    kernel's time begins where all before it have ended: one that starts early only waits for them until then.
     """
-    work = sorted(_work(events), key=lambda event: event["ts"])
-    if [event["name"] for event in work] != [name for name, _ in order]:
-        raise ValueError(f"the replay ran {len(work)} kernels and copies, the plain run {len(order)}, or others")
+    classes: dict[str, list[str]] = {}
+    for name, group in order:
+        classes.setdefault(name, []).append(group)
+    taken = dict.fromkeys(classes, 0)
     us, launches, by_kernel = dict.fromkeys(CLASSES, 0.0), dict.fromkeys(CLASSES, 0), {}
-    for event, (name, group) in zip(work, order):
-        us[group] += event["dur"]
+    ended, unmatched = float("-inf"), 0
+    for event in sorted(_work(events), key=lambda event: event["ts"]):
+        name = event["name"]
+        if taken.get(name, 0) < len(classes.get(name, ())):
+            group = classes[name][taken[name]]
+            taken[name] += 1
+        else:
+            group, unmatched = "gemm" if is_matmul(name) else "glue", unmatched + 1
+        end = event["ts"] + event["dur"]
+        spent = max(0.0, end - max(event["ts"], ended))
+        ended = max(ended, end)
+        us[group] += spent
         launches[group] += 1
-        by_kernel[name[:80], group] = by_kernel.get((name[:80], group), 0.0) + event["dur"]
+        by_kernel[name[:80], group] = by_kernel.get((name[:80], group), 0.0) + spent
     top = sorted(by_kernel.items(), key=lambda item: -item[1])[:10]
     return {
         "us": us,
         "launches": launches,
         "top": [{"kernel": kernel, "class": group, "us": spent} for (kernel, group), spent in top],
+        "unmatched": unmatched,
     }
 
 
