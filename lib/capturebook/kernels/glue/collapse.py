@@ -31,14 +31,18 @@ def collapse_kernel(
     """Two programs per token: one for the weights that come after the sublayer, one for the sublayer's input.
 
     The Sinkhorn iterations, one behind the other, take longer than the rest: nothing waits for them in this kernel, and
-    they start first.
+    they start first. All that is read is asked for before the first reduction, which no read could pass.
     """
     wait_for_previous(PDL)
     place = tl.arange(0, COLUMNS)
     if tl.program_id(0) < batch:
         token = tl.program_id(0).to(tl.int64)
+        behind = (place >= 4) & (place < 8)
+        factor, offset = tl.load(scale + 1), tl.load(base + place, mask=behind, other=0.0)
+        matrix_factor, matrix_offset = tl.load(scale + 2), tl.load(base + place - 8, mask=place >= 16, other=0.0)
         mixes = load_mixes(partial, token, place, batch, D, COLUMNS, SPLITS)
-        store_after(mixes, place, scale, base, after + token * 4, comb + token * 16, ITERATIONS)
+        tl.store(after + token * 4 + place - 4, 2 * tl.sigmoid(mixes * factor + offset), mask=behind)
+        store_matrix(mixes * matrix_factor + matrix_offset, comb + token * 16, ITERATIONS)
     else:
         token = (tl.program_id(0) - batch).to(tl.int64)
         at = tl.arange(0, BLOCK_D)
@@ -47,13 +51,14 @@ def collapse_kernel(
         x1 = tl.load(line + D, mask=at < D, other=0.0).to(tl.float32)
         x2 = tl.load(line + 2 * D, mask=at < D, other=0.0).to(tl.float32)
         x3 = tl.load(line + 3 * D, mask=at < D, other=0.0).to(tl.float32)
+        gain = tl.load(norm + at, mask=at < D, other=0.0) if NORM else 0.0
+        factor, offset = tl.load(scale), tl.load(base + place, mask=place < 4, other=0.0)
         mixes = load_mixes(partial, token, place, batch, D, COLUMNS, SPLITS)
-        before = mixes * tl.load(scale) + tl.load(base + place, mask=place < 4, other=0.0)
-        before = tl.sigmoid(before) + 1e-6
+        before = tl.sigmoid(mixes * factor + offset) + 1e-6
         row = pick(before, place, 0) * x0 + pick(before, place, 1) * x1
         row += pick(before, place, 2) * x2 + pick(before, place, 3) * x3
         if NORM:
-            row *= tl.rsqrt(tl.sum(row * row, 0) / D + 1e-6) * tl.load(norm + at, mask=at < D, other=0.0)
+            row *= tl.rsqrt(tl.sum(row * row, 0) / D + 1e-6) * gain
         tl.store(collapsed + token * D + at, row.to(collapsed.dtype.element_ty), mask=at < D)
         if NORM:
             fp8, powers = quantise_groups(tl.reshape(row, [BLOCK_D // 128, 128]), E4M3)
@@ -77,13 +82,8 @@ def pick(vector, place, number: tl.constexpr):
 
 
 @triton.jit
-def store_after(mixes, place, scale, base, after, comb, ITERATIONS: tl.constexpr):
-    """Writes one token's weights for after the sublayer; a thread has a row of the matrix, to be summed alone."""
-    behind = (place >= 4) & (place < 8)
-    weights = mixes * tl.load(scale + 1) + tl.load(base + place, mask=behind, other=0.0)
-    tl.store(after + place - 4, 2 * tl.sigmoid(weights), mask=behind)
-
-    cells = mixes * tl.load(scale + 2) + tl.load(base + place - 8, mask=place >= 16, other=0.0)
+def store_matrix(cells, comb, ITERATIONS: tl.constexpr):
+    """Writes one token's matrix, made of the last 16 of `cells`; a thread has a row of it, to be summed alone."""
     halves = tl.reshape(cells, [2, 4, 4])
     matrix = tl.sum(tl.where(tl.arange(0, 2)[:, None, None] == 1, halves, 0.0), 0)
     column = tl.arange(0, 4)[None, :]

@@ -48,6 +48,12 @@ def project_kernel(
         x1 = tl.load(line + D, mask=inside, other=0.0)
         x2 = tl.load(line + 2 * D, mask=inside, other=0.0)
         x3 = tl.load(line + 3 * D, mask=inside, other=0.0)
+        # All reads stand before the first write, which no later one could pass: a write may be to what it reads.
+        at = projection + columns[None, :] * (4 * D) + d[:, None]
+        w0 = tl.load(at, mask=columns[None, :] < MIXES, other=0.0)
+        w1 = tl.load(at + D, mask=columns[None, :] < MIXES, other=0.0)
+        w2 = tl.load(at + 2 * D, mask=columns[None, :] < MIXES, other=0.0)
+        w3 = tl.load(at + 3 * D, mask=columns[None, :] < MIXES, other=0.0)
         if EXPAND:
             y = tl.load(out + wide * D + d[None, :], mask=inside, other=0.0).to(tl.float32)
         for copy in tl.static_range(4):  # the matrix is used transposed: a row of it is what one copy gives
@@ -61,8 +67,7 @@ def project_kernel(
                 stored = x0 if copy == 0 else x1 if copy == 1 else x2 if copy == 2 else x3
             x = stored.to(tl.float32)  # the next sublayer sees what is stored
             squares += x * x
-            at = projection + columns[None, :] * (4 * D) + copy * D + d[:, None]
-            w = tl.load(at, mask=columns[None, :] < MIXES, other=0.0)
+            w = w0 if copy == 0 else w1 if copy == 1 else w2 if copy == 2 else w3
             if DOT_FP32:
                 products = tl.dot(x, w, products, input_precision="ieee")
             else:  # three products with bf16 keep all of w's 24 digits
