@@ -177,14 +177,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         began.append(time.monotonic())
         warm = time.monotonic() - began[0] > float(os.environ.get("WARM", "0.2"))
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        asked = self.path.removeprefix("/work") + self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        if asked not in ("/health", os.environ.get("ASKED", "")):
+            return self.send_error(403)
         code = 200 if self.path == "/health" or warm else 503
         body = f"worked for {os.environ['CAPTUREBOOK_LAUNCH']}".encode() if warm else b"ok"
         self.send_response(code)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-        if died and warm and self.path == "/work":
+        if died and warm and self.path != "/health":
             self.wfile.flush()
             os._exit(7)
     do_POST = do_GET

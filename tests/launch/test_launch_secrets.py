@@ -119,9 +119,10 @@ def test_a_secret_is_hidden_as_json_and_urls_spell_it():
 
 @here_only
 def test_secrets_in_what_a_server_is_asked_are_nowhere(bench):
+    # It answers only who asks with the secrets themselves.
     record = serve(
         bench,
-        env={"LATER": '{"hf_token": "third-one"}'},
+        env={"LATER": '{"hf_token": "third-one"}', "ASKED": '?key=first-one{"api_key": "second-one"}'},
         ready={
             "url": "http://127.0.0.1:{port}/work?key=first-one",
             "body": '{"api_key": "second-one"}',
@@ -129,6 +130,12 @@ def test_secrets_in_what_a_server_is_asked_are_nowhere(bench):
         },
     )
     assert record.status == "pass", record.reason
+    again = launching.attach(record.run, bench.events.append)
+    assert again.status == "pass" and "its question holds a secret, which is not kept" in again.caveats[0]
+    entry = launching.Entry.open(record.run)
+    entry.update(state="started")
+    with pytest.raises(launching.LaunchError, match="holds a secret, which is not kept: stop it"):
+        launching.attach(record.run, bench.events.append)
     launching.stop(record.run, bench.events.append)
     shown = _shown(bench, record)
     assert not [name for name in ("first", "second", "third") if f"{name}-one" in shown]
@@ -152,7 +159,7 @@ def test_what_stages_go_by_is_kept_whole(bench, monkeypatch):
         "echo 'said [redact]'; echo rated capturebook >res; echo got $DB_PASSWORD\n",
         env={"DB_PASSWORD": "capturebook"},
         failed=["said capturebook"],
-        result={"file": "res", "contains": "rated", "log": "^got capturebook$"},
+        result={"file": "res", "contains": "^rated capturebook$", "log": "^got capturebook$"},
     )
     assert record.status == "pass", record.reason
     record = bench.script(

@@ -65,6 +65,20 @@ def test_health_alone_is_not_ready(bench):
 
 
 @here_only
+def test_a_server_that_wants_a_key_is_asked_with_its_own(bench):
+    complete = "self.answer(token()) if self.headers['Authorization'] == 'Bearer key-one' else self.answer({}, 401)"
+    bench.write("server.py", SERVER.replace("COMPLETE", complete))
+    command = [sys.executable, "{folder}/server.py", "{port}", "m-{nonce}", "--api-key", "key-one"]
+    record = bench.launch(command=command, files=["server.py"], port="auto", adapter="sglang", deadline=20)
+    assert record.status == "pass", record.reason
+    # Who attaches has it from the process.
+    assert launching.attach(record.run, bench.events.append).status == "pass"
+    launching.stop(record.run, bench.events.append)
+    kept = [p for p in (bench.root / "outputs").rglob("*") if p.is_file() and p.name != "server.py"]
+    assert not [p for p in kept if b"key-one" in p.read_bytes()] and "key-one" not in "".join(bench.events)
+
+
+@here_only
 def test_an_answer_without_a_token_is_not_ready(bench):
     record = plant(bench, "self.answer({'detail': 'loading'}, 503)", deadline=1.5)
     assert (record.status, record.payload["class"]) == ("timeout", "C10"), record.reason

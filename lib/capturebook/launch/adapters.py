@@ -35,11 +35,11 @@ class Adapter:
             return command
         return [*command, self.name_flag, f"capturebook-{nonce}"]
 
-    def one_token(self, base: str, model: str | None, seconds: float = 20.0) -> str:
+    def one_token(self, base: str, model: str | None, key: str = "", seconds: float = 20.0) -> str:
         """Ask for one token. Returns the model's name as the answer has it. Raises NotYet when no token came."""
-        name = model or self.served(base, seconds)
+        name = model or self.served(base, key, seconds)
         body = {"model": name, "prompt": "1 2 3", "max_tokens": 1, "temperature": 0}
-        answer = fetch(f"{base}/v1/completions", json.dumps(body), seconds)
+        answer = fetch(f"{base}/v1/completions", json.dumps(body), seconds, key)
         try:
             got = json.loads(answer)
             tokens = got["usage"]["completion_tokens"]
@@ -49,9 +49,9 @@ class Adapter:
             raise NotYet(f"an answer of no tokens: completion_tokens {tokens!r:.40}")
         return str(got.get("model", ""))
 
-    def served(self, base: str, seconds: float = 20.0) -> str:
+    def served(self, base: str, key: str = "", seconds: float = 20.0) -> str:
         """The model that the server says it serves. Raises NotYet when it names none or several."""
-        answer = fetch(f"{base}/v1/models", None, seconds)
+        answer = fetch(f"{base}/v1/models", None, seconds, key)
         try:
             names = [entry["id"] for entry in json.loads(answer)["data"]]
         except (ValueError, KeyError, TypeError):
@@ -129,6 +129,14 @@ TRANSFORMERS = Adapter(
 )
 
 ADAPTERS = {adapter.name: adapter for adapter in (SGLANG, VLLM, TRANSFORMERS)}
+
+
+def key_of(command: list[str], env: dict[str, str]) -> str:
+    """What a server was told to take as proof of who asks (sglang, vLLM: --api-key; VLLM_API_KEY); "" for nothing."""
+    for word, following in zip(command, [*command[1:], ""]):
+        if word.partition("=")[0] == "--api-key":
+            return word.partition("=")[2] or following
+    return env.get("VLLM_API_KEY", "")
 
 
 def names_the_run(model: str, nonce: str, folder: str) -> bool:

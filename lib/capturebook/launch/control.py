@@ -9,19 +9,23 @@ from .channel import Channel
 from .follow import GRACE, Following
 from .host import Host, Refused
 from .outcome import Outcome, record_of
-from .redact import Redactor
+from .redact import SHOWN, Redactor
 from .stages import NotHeld, Stages
-from .store import Entry
+from .store import Entry, LaunchError
 
 
 def attach(name: str, on_event: Callable[[str], None] = print, show: Callable[[str], None] | None = None) -> Record:
     """Follow a launch, whoever started it, until it is ready or has ended, and record that. A server that was ready
     is asked again, and left alone whatever it answers.
 
-    `show` gets the program's lines (redacted) once it is reached. Raises LaunchError for an unknown id.
+    `show` gets the program's lines (redacted) once it is reached. Raises LaunchError for an unknown id, and for a
+    server that is not ready yet and whose question holds a secret: that is not kept.
     """
     entry = Entry.open(name)
     was_ready = entry.info["state"] == "ready"
+    asks = (entry.info["resolved"] or {}).get("ready") or {}
+    if not was_ready and any(SHOWN in (asks.get(part) or "") for part in ("url", "body")):
+        raise LaunchError(f"launch: what {entry.id} is to be asked holds a secret, which is not kept: stop it")
 
     def follow(following: Following, stages: Stages) -> Outcome:
         following.from_now = was_ready

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from . import exposure, identity
 from . import result as results
+from .adapters import key_of
 from .channel import ChannelError
 from .host import LOG_PART, Host, Refused, State
 from .lasting import Lasting
@@ -59,6 +60,8 @@ class Following:
         self.state = State()
         self.deadline = self.what["deadline"]
         self.lost_at_start = False
+        # As kept, without secrets; the launcher itself knows the question whole.
+        self.asks = self.what["ready"]
         self._ending = False
         self._astray_since: float | None = None
         # Of a server that was ready before: its deadline was for the start, and now it has as long again.
@@ -223,12 +226,19 @@ class Following:
             raise NotHeld(f"descendants outlive SIGKILL: {left}", "C4", BY_HAND, "fail")
         if left:
             self.caveats.append(f"ended what outlived the program: {left} (C4)")
-        results.judge(self.host, self.what, self.state, self.log, evidence)
+        results.judge(self, evidence)
 
     def close(self) -> None:
         """End the connection and give the log's copy back; the program goes on."""
         self.log.close()
         self.host.channel.close()
+
+    def key(self) -> str:
+        """The running program's --api-key, from its own command line: it is kept nowhere."""
+        pid = self.state.program[0]
+        line = self.host.command_line(pid)
+        self.redactor.add_words(line)
+        return key_of(line, self.host.process_environment(pid))
 
     def must_run(self) -> None:
         """Raises NotHeld when the program has ended."""

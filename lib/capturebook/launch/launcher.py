@@ -89,6 +89,7 @@ class Starting:
                     getattr(self, f"_{name}")(evidence)
             following = Following(self.entry, self.host, self.stages, self.redactor, self.caveats)
             following.lost_at_start = self.lost_at_start
+            following.asks = self.resolved.ready
             outcome = following.run(show)
             outcome = after(following, outcome) if after else outcome
         except NotHeld as exc:

@@ -9,6 +9,7 @@ from .adapters import ADAPTERS, names_the_run
 from .channel import ChannelError
 from .forward import Forward
 from .ready import Work, expecting
+from .redact import SHOWN
 from .stages import NotHeld
 
 NOTHING = "nothing listens on its port yet"
@@ -20,7 +21,7 @@ SETTLE = 1.0
 def until_ready(following, evidence: dict) -> None:
     """Wait until the launch that `following` follows is ready. Raises NotHeld when it ends, is not ready within its
     deadline, or another process owns its port."""
-    asked, work = following.what["ready"] or {}, None
+    asked, work = following.asks or {}, None
     adapter = ADAPTERS.get(following.what["adapter"])
     base = f"http://127.0.0.1:{following.what['port']}" if adapter else asked["url"]
     seen = NOTHING if base else "its log does not match yet"
@@ -45,6 +46,9 @@ def until_ready(following, evidence: dict) -> None:
                 continue
             if not _owns_port(following, evidence):
                 continue
+            if following.from_now and any(SHOWN in (asked.get(part) or "") for part in ("url", "body")):
+                following.caveats.append("its question holds a secret, which is not kept: it was not asked again")
+                break
             try:
                 forward.ensure()
             except ChannelError as exc:
@@ -62,10 +66,11 @@ def until_ready(following, evidence: dict) -> None:
 
 
 def _work(following, url):
-    asked, adapter = following.what["ready"], ADAPTERS.get(following.what["adapter"])
+    asked, adapter = following.asks, ADAPTERS.get(following.what["adapter"])
     if adapter:
-        return lambda: adapter.one_token(url(), following.what["model"])
-    return expecting(url, asked["body"], asked["expect"])
+        key = following.key()
+        return lambda: adapter.one_token(url(), following.what["model"], key)
+    return expecting(url, asked["body"], asked["expect"], following.redactor.text)
 
 
 def _named(following, adapter, evidence: dict) -> None:

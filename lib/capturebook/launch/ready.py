@@ -22,23 +22,25 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         raise NotYet(f"HTTP status {code}, a redirect to {to!r:.120}, which is not followed: ask what answers itself")
 
 
-def fetch(url: str, body: str | None, seconds: float) -> str:
-    """The answer to a GET, or to a POST of JSON. No proxy is used. Raises OSError for what is no 2xx answer, and
-    NotYet for a redirect."""
+def fetch(url: str, body: str | None, seconds: float, key: str = "") -> str:
+    """The answer to a GET, or to a POST of JSON, with `key` as the bearer's token unless it is empty. No proxy is used.
+    Raises OSError for what is no 2xx answer, and NotYet for a redirect."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Stay())
     request = urllib.request.Request(url, None if body is None else body.encode())
     if body is not None:
         request.add_header("Content-Type", "application/json")
+    if key:
+        request.add_header("Authorization", f"Bearer {key}")
     with opener.open(request, timeout=seconds) as answer:
         return answer.read(1 << 20).decode("utf-8", "replace")
 
 
-def expecting(url: Callable[[], str], body: str | None, expect: str) -> Callable[[], str]:
-    """Work that asks `url()` and finds `expect` in the answer; it returns the match."""
+def expecting(url: Callable[[], str], body: str | None, expect: str, shown: Callable[[str], str]) -> Callable[[], str]:
+    """Work that asks `url()` and finds `expect` in the answer, as it is or as it is `shown`; it returns the match."""
 
     def ask() -> str:
         got = fetch(url(), body, TRY)
-        match = re.search(expect, got)
+        match = re.search(expect, got) or re.search(expect, shown(got))
         if match is None:
             raise NotYet(f"an answer without the expected text: {got[:120]!r}")
         return match.group(0)[:200]

@@ -49,8 +49,9 @@ class Resolved:
         kept["failed"] = [pattern(text) for text in self.failed]
         kept["phases"] = {name: pattern(text) for name, text in self.phases.items()}
         for part, given in (("ready", self.ready), ("result", self.result)):
-            if given and given["log"] is not None:
-                kept[part]["log"] = pattern(given["log"])
+            for name in ("log", "expect", "contains"):
+                if given and given.get(name) is not None:
+                    kept[part][name] = pattern(given[name])
         if self.ready and self.ready["url"] is not None:
             kept["ready"]["url"] = after(r"https?://[^/?]*", self.ready["url"])
         if self.result and self.result["file"] is not None:

@@ -2,16 +2,16 @@
 
 import re
 
-from .host import Host, Refused, State
-from .logview import LogView
+from .host import Refused
 from .stages import NotHeld
 
 
-def judge(host: Host, what: dict, state: State, log: LogView, evidence: dict) -> None:
-    """Check the `result` of a launch (`what` is launch.json's "resolved") once its exit status is there.
+def judge(following, evidence: dict) -> None:
+    """Check the `result` of the launch that `following` follows, once its exit status is there.
 
     Raises NotHeld: status `fail` for a wrong exit status, `not_run` when the status is right and the proof is missing.
     """
+    what, state, log = following.what, following.state, following.log
     wanted = what["result"]
     # A command that its log says was not found is no program that never started: this one ran.
     ran = state.rc not in (126, 127)
@@ -31,10 +31,11 @@ def judge(host: Host, what: dict, state: State, log: LogView, evidence: dict) ->
             )
         evidence["line"] = log.found["result"]
     if wanted["file"]:
-        evidence["file"] = _file(host, what, hidden)
+        evidence["file"] = _file(following, hidden)
 
 
-def _file(host: Host, what: dict, hidden: str) -> str:
+def _file(following, hidden: str) -> str:
+    host, what = following.host, following.what
     wanted = what["result"]
     name = wanted["file"].removeprefix(f"{what['cwd']}/")
     now = host.file_print(wanted["file"])
@@ -52,7 +53,9 @@ def _file(host: Host, what: dict, hidden: str) -> str:
         raise NotHeld(f"the file {name!r} cannot be read: {exc}", "C11") from None
     if not text.strip():
         raise NotHeld(f"the file {name!r} is empty", "C11")
-    if wanted["contains"] and not re.search(wanted["contains"], text, re.MULTILINE):
+    # A pattern is kept as its matches are shown.
+    texts = (text, following.redactor.text(text))
+    if wanted["contains"] and not any(re.search(wanted["contains"], one, re.MULTILINE) for one in texts):
         raise NotHeld(
             f"no line of {name!r} matches {wanted['contains']!r}; it ends with {text.strip()[-120:]!r}", hidden
         )

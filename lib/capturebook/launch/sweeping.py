@@ -54,8 +54,9 @@ def sweep(
             evidence["still"] = "running"
         base = f"http://127.0.0.1:{resolved['port']}"
         with reachable(base, entry.info["host"]) as url:
-            model = resolved["model"] or _served(adapter, url)
-            size = traffic.Size(prompt_words, output_tokens, seconds)
+            key = following.key()
+            model = resolved["model"] or _served(adapter, url, key)
+            size = traffic.Size(prompt_words, output_tokens, seconds, key)
             warm, done = traffic.at_concurrency(adapter, url, model, max(concurrency), max(concurrency), size, seed=0)
             _all_good(done, warm)
             before = _metrics(adapter, url)
@@ -80,9 +81,9 @@ def _all_good(done: list[traffic.Request], row: dict) -> None:
         raise NotHeld(f"{len(bad)} of {len(done)} requests failed at concurrency {at}: {bad[0]}", status="fail")
 
 
-def _served(adapter, url: str) -> str:
+def _served(adapter, url: str, key: str) -> str:
     try:
-        return adapter.served(url)
+        return adapter.served(url, key)
     except (NotYet, OSError, http.client.HTTPException) as exc:
         raise NotHeld(f"which model it serves is not known: {exc}", status="fail") from None
 

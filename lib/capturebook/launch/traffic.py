@@ -6,7 +6,7 @@ import random
 import statistics
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from .adapters import Adapter
@@ -30,11 +30,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Size:
-    """What each request asks for, and how many seconds it may take."""
+    """What each request asks for, how many seconds it may take, and the bearer's token that it shows, if any."""
 
     prompt_words: int
     output_tokens: int
     seconds: float
+    key: str = field(default="", repr=False)
 
 
 def prompt(words: int, seed: int) -> str:
@@ -47,10 +48,11 @@ def one(adapter: Adapter, base: str, model: str, text: str, size: Size) -> Reque
     """One streamed completion. What goes wrong is in the request's `error`."""
     where = urlsplit(base)
     body = {"model": model, "prompt": text, "max_tokens": size.output_tokens, "stream": True, **adapter.load_options}
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {size.key}"} if size.key else {})
     connection = http.client.HTTPConnection(where.hostname, where.port, timeout=size.seconds)
     began = time.perf_counter()
     try:
-        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        connection.request("POST", "/v1/completions", json.dumps(body), headers)
         answer = connection.getresponse()
         if answer.status != 200:
             return Request(error=f"HTTP status {answer.status}: {answer.read(300).decode('utf-8', 'replace')}")
