@@ -1,6 +1,6 @@
 """The attention of a layer: queries, the window's token, the compressors, the indexer, sparse MLA, the output."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -25,6 +25,13 @@ class Attention:
     lanes: Lanes
     padded: int
 
+    sink: Tensor = field(init=False)
+    """Of all heads that the kernel is given: 0 for those that the rank does not have, whose output is not used."""
+
+    def __post_init__(self):
+        sink = torch.nn.functional.pad(self.weights["sink"], (0, self.padded - self.shape.heads))
+        object.__setattr__(self, "sink", sink)
+
     def __call__(self, ops: Ops, lists: Lists, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """(out [B, hidden], this rank's part of it; slots [B, topk] int32 that the indexer chose, None without one).
 
@@ -44,8 +51,7 @@ class Attention:
         self.lanes.join("compressor", "indexer")
         slots, lengths = lists.second[self.kind]
         second = (self._second_cache(), chosen if slots is None else slots, lengths)
-        sink = torch.nn.functional.pad(w["sink"], (0, self.padded - s.heads))
-        out, _ = ops.attend(q, self.state.window, *lists.window, *second, sink, s.head_dim**-0.5)
+        out, _ = ops.attend(q, self.state.window, *lists.window, *second, self.sink, s.head_dim**-0.5)
         out = ops.heads_out(out, self.table, positions, s.heads).view(len(x), s.groups, -1)
         out = torch.einsum("bgd,grd->bgr", out, w["o_a"].to(out.dtype)).flatten(1)
         return linear(out, w["o_b"]), chosen

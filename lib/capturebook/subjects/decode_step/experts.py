@@ -31,8 +31,9 @@ def grouped(x: Tensor, ids: Tensor, weights: Tensor, up: Matrices, down: Matrice
     read on the device, so shapes do not follow the routing. e4m3 matrices are met by rows in e4m3, and x is bf16.
     """
     batch, active = ids.shape
-    chosen, order = ids.flatten().sort()
-    experts = torch.arange(len(up.values), device=x.device)
+    # 16 bits are sorted in fewer passes than 64, which alone took 27 us on an H200
+    chosen, order = ids.flatten().short().sort()
+    experts = torch.arange(len(up.values), device=x.device, dtype=torch.int16)
     ends = torch.searchsorted(chosen, experts, right=True, out_int32=True)
     token = order // active
     if up.scale is None:
@@ -55,7 +56,7 @@ def scaled_matmul(rows: Tensor, scale: Tensor, matrices: Matrices, ends: Tensor,
     if rows.device.type == "cuda":
         return torch._scaled_grouped_mm(rows, turned, scale, matrices.scale, offs=ends, out_dtype=torch.bfloat16)
     plain = torch.nn.functional.grouped_mm(rows.float(), turned.float(), offs=ends)
-    return (plain * scale[:, None] * matrices.scale[chosen]).bfloat16()
+    return (plain * scale[:, None] * matrices.scale[chosen.long()]).bfloat16()
 
 
 def one_by_one(x: Tensor, ids: Tensor, weights: Tensor, up: Matrices, down: Matrices, swiglu) -> Tensor:
