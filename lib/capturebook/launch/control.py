@@ -6,7 +6,8 @@ from ..chain.folder import stamp
 from ..records import Record
 from . import checkout
 from .channel import Channel
-from .follow import GRACE, Following
+from .ending import GRACE, end_program
+from .follow import Following
 from .host import Host, Refused
 from .outcome import Outcome, record_of
 from .redact import SHOWN, Redactor
@@ -105,7 +106,7 @@ def _stop(following: Following, stages: Stages, grace: float) -> Outcome:
     with stages.stage("end") as evidence:
         before = following.poll()
         evidence["before"] = "running" if not before.ended else "had ended by itself"
-        state = following.end_program(grace)
+        state = end_program(following, grace)
         evidence["exit"] = following.how()
         evidence["left"] = state.exit.get("left", "")
     following.entry.update(state="ended")

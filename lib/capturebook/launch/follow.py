@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from . import exposure, identity
+from . import ending, exposure, identity
 from . import result as results
 from .adapters import key_of
 from .channel import ChannelError
@@ -25,19 +25,8 @@ LOOK_AGAIN = 3.0
 LOOK_WHERE = 1.0
 """Seconds after the start of a script at which it is first looked where it listens."""
 
-GRACE = 10.0
-"""Seconds between SIGTERM and SIGKILL."""
-
-ASTRAY = 1.0
-"""Seconds within which a keeper mostly sees that its program has ended; after them it is looked what it waits for."""
-
-SWEPT = 12.0
-"""Seconds within which a keeper whose program has ended has ended what it left, and written the exit status."""
-
 MOST_HERE, MOST_OVER_SSH = 16 << 20, 4 << 20
 """Bytes of a log that are read at a time when it is far ahead of us."""
-
-BY_HAND = "end them on that host by hand"
 
 
 class Following:
@@ -62,8 +51,8 @@ class Following:
         self.lost_at_start = False
         # As kept, without secrets; the launcher itself knows the question whole.
         self.asks = self.what["ready"]
-        self._ending = False
-        self._astray_since: float | None = None
+        self.ending = False
+        self.astray_since: float | None = None
         # Of a server that was ready before: its deadline was for the start, and now it has as long again.
         self.from_now = False
         # Of what is in the log already when we attach, nobody knows when it was written.
@@ -95,11 +84,11 @@ class Following:
         outcome = Outcome.of(exc)
         state = "ended"
         try:
-            if self._ending:
+            if self.ending:
                 # It was this that did not hold: once is enough.
                 state = "lost" if self.host.channel.gone else "unknown"
             elif not self.state.ended and not self.restarted:
-                self.end_program(why=exc.seen)
+                ending.end_program(self, why=exc.seen)
         except (ChannelError, Refused, NotHeld) as lost:
             state = "lost" if self.host.channel.gone else "unknown"
             self.caveats.append(f"whether it still runs is not known: {lost}")
@@ -146,25 +135,13 @@ class Following:
             raise NotHeld(f"the folder's nonce is {state.nonce!r}, not this launch's", "C8", status="fail")
         if self.restarted:
             raise NotHeld("the host was restarted since the start", status="fail", todo="launch it again")
-        if self._astray(state):
+        if ending.astray(self, state):
             raise NotHeld("the recorded process is gone, and not the one that its keeper waits for", "C5")
         self.log.feed(state.chunk, None if self._first else state.seconds)
         self._first = self._first and self.log.offset < (state.log_size or 0)
         if state.ended and self.log.offset >= (state.log_size or 0):
             self.log.finish(state.seconds)
         return state
-
-    def _astray(self, state: State) -> bool:
-        """Whether the keeper waits for another process than the recorded one: a child as old as the launch."""
-        now = time.monotonic()
-        self._astray_since = (self._astray_since or now) if state.astray else None
-        if now - (self._astray_since or now) < ASTRAY or state.started is None:
-            return False
-        keeper = ["/bin/sh", f"{self.entry.info['folder']}/keeper.sh"]
-        old = [pid for pid, at in self.host.children(state.keeper[0]).items() if at - state.started < 1]
-        # A zombie has none: it is what the keeper has not seen yet.
-        lines = filter(None, map(self.host.command_line, old))
-        return any(line[:2] != keeper for line in lines)
 
     @property
     def restarted(self) -> bool:
@@ -223,7 +200,7 @@ class Following:
         evidence.update(identity.unit_state(self))
         left = self.state.exit.get("left", "")
         if self.state.exit.get("swept") != "0":
-            raise NotHeld(f"descendants outlive SIGKILL: {left}", "C4", BY_HAND, "fail")
+            raise NotHeld(f"descendants outlive SIGKILL: {left}", "C4", ending.BY_HAND, "fail")
         if left:
             self.caveats.append(f"ended what outlived the program: {left} (C4)")
         results.judge(self, evidence)
@@ -265,39 +242,3 @@ class Following:
         started = not self.state.ended or self.state.rc not in (126, 127)
         classed = [said.klass for said in self.log.said if said.klass and not (started and said.klass == "C5")]
         return classed[-1] if classed else ""
-
-    def end_program(self, grace: float = GRACE, why: str = "") -> State:
-        """SIGTERM to the recorded program, SIGKILL after `grace` seconds; the keeper ends its descendants. `why` is
-        said once it is reached and runs. Returns the state with the exit status. Raises NotHeld when something outlives
-        that."""
-        folder, nonce, boot = self.entry.info["folder"], self.entry.info["nonce"], self.entry.info["boot"]
-        began, sent, gone = time.monotonic(), "", None
-        self._ending = True
-        while True:
-            state = self.state = self.host.poll(folder, self.log.offset)
-            self.log.feed(state.chunk, state.seconds)
-            if state.ended or self.restarted:
-                return state
-            if state.abandoned:
-                if state.keeper:
-                    self.host.sweep(folder, state.keeper, nonce, self.what.get("unit", ""))
-                return state
-            if why:
-                # Said now: a program that is deaf to SIGTERM takes a while.
-                self.stages.say(f"ending it, stage {self.stages.reached} does not hold: {why}")
-                why = ""
-            waited = time.monotonic() - began
-            gone = (gone or waited) if "program" not in state.alive else None
-            if self._astray(state) or gone is not None and waited - gone > SWEPT:
-                self.stages.say("its keeper waits for another process than the recorded one: ending the keeper")
-                self.host.signal(boot, state.keeper, "KILL")
-            due = "KILL" if waited > grace else "TERM"
-            if "program" in state.alive and sent != due:
-                try:
-                    self.host.signal(boot, state.program, due)
-                except Refused as exc:
-                    self.stages.say(f"it ended by itself: {exc}")
-                sent = due
-            if waited > grace + 20:
-                raise NotHeld("its processes outlive SIGKILL", "C4", BY_HAND, "fail")
-            time.sleep(0.1)

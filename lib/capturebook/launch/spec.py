@@ -115,11 +115,12 @@ class LaunchFile(_Strict):
     `script` is a local file, run by `interpreter`, else its #! line, else python3 for .py and sh for .sh. `files` are
     local files and folders to deliver, a list (same relative name there) or {name there: local name}; local names are
     relative to the launch file. `adapter` knows a server: ready then means that it generated a token, of `model` if
-    that is given; it is asked with the --api-key of its own command line. `secret` names variables that are taken from the caller's environment and never shown.
-    `port` is a number or "auto". `failed`: regular expressions; a match in the output ends the launch. `deadline` is
-    in seconds, from the start until ready (a server) or ended (a script). `folder` is where launches' folders are
-    made on the host. `log_limit` is in MB. `systemd`: start it as a transient scope of the host's systemd (root's is
-    the system's), whose state is evidence; without one it is refused (seen with systemd 252, as root).
+    that is given; it is asked with the --api-key of its own command line. `secret` names variables that are taken from
+    the caller's environment and never shown. `port` is a number or "auto". `failed`: regular expressions; a match in
+    the output ends the launch. `deadline` is in seconds, from the start until ready (a server) or ended (a script).
+    `folder` is where launches' folders are made on the host. `log_limit` is in MB. `systemd`: start it as a transient
+    scope of the host's systemd (root's is the system's), whose state is evidence; without one it is refused (seen with
+    systemd 252, as root).
     """
 
     name: Text = ""
