@@ -262,7 +262,9 @@ def test_an_unknown_peer_is_one_clear_line():
 def test_a_peer_that_cannot_run_here_says_why(monkeypatch):
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
     assert peers.missing("flashmla", "bf16", 64, 90) == "flashmla does not read a bf16 cache"
-    assert "flash_mla is not installed (pip install --no-deps sgl-flash-mla)" in peers.missing("flashmla", "fp8", 64, 90)
+    assert "flash_mla is not installed (pip install --no-deps sgl-flash-mla)" in peers.missing(
+        "flashmla", "fp8", 64, 90
+    )
     monkeypatch.setattr(peers, "find_spec", lambda name: name)
     assert peers.missing("flashmla", "fp8", 64, 90) == ""
     assert peers.missing("flashmla", "fp8", 64, 120) == "flashmla has kernels for sm_90 and sm_100, not for sm_120"
@@ -300,3 +302,15 @@ def test_flashmla_reads_the_pages_as_they_lie():
     pages = peers._paged(cache)
     assert pages.shape == (3, 64, 1, 584) and pages.stride() == (37_440, 584, 584, 1)
     assert torch.equal(pages[2, 63, 0], cache[2, 63 * 584 : 64 * 584])
+
+
+def test_shapes_may_have_batches_of_their_own():
+    options = {"shapes": {"flash": [1, 64], "mixed": [64]}}
+    probes = sweep.plan_sweep(Params(batches=[8], contexts=[8192], options=options), {})
+    assert [(p.subject.options["shape"], p.subject.options["batch"]) for p in probes] == [
+        ("flash", 1),
+        ("flash", 64),
+        ("mixed", 64),
+    ]
+    with pytest.raises(ValueError, match=r"^shapes: pro: \[0\]; allowed: batches, numbers above 0$"):
+        sweep.plan_sweep(Params(options={"shapes": {"pro": [0]}}), {})

@@ -24,7 +24,17 @@ from capturebook.params import (
 from capturebook.params.declared import BUILT_IN_KERNELS, INDEXER, INDEXER_KERNELS
 
 NUMBERS = {row["name"]: row for row in describe() if row["type"] in ("int", "float") and " from " in row["allowed"]}
-SHIPPED = ["cpu", "decode_step", "decode_step_tp1", "gpu", "h200", "indexer", "own_kernel", "rtx_pro_6000"]
+SHIPPED = [
+    "cpu",
+    "decode_step",
+    "decode_step_tp1",
+    "gpu",
+    "h200",
+    "indexer",
+    "own_kernel",
+    "rtx_pro_6000",
+    "sparse_mla",
+]
 
 
 def refused(given: dict) -> list[str]:

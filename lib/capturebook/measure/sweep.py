@@ -19,8 +19,9 @@ def plan_sweep(params: Any, rates: dict, tuning: str = "live") -> list[Probe]:
     """One probe for each shape, batch and context of the parameters, each holding the GPU alone.
 
     rates: what `rates` below returns. tuning: "live" (autotuned in the process, before the check) or "pinned". The
-    parameters' options may say `tuning` too, `shapes` (names of kernels.sparse_mla.shapes; V4-Flash's) and `peers`
-    (names of measure.peers; none). Shapes without heads of their own have the parameters'. Raises ValueError.
+    parameters' options may say `tuning` too, `shapes` (names of kernels.sparse_mla.shapes, a list, or a mapping with
+    batches of their own; V4-Flash's) and `peers` (names of measure.peers; none). Shapes without heads of their own
+    have the parameters'. Raises ValueError.
     """
     asked = params.options
     for peer in asked.get("peers", []):
@@ -36,9 +37,21 @@ def plan_sweep(params: Any, rates: dict, tuning: str = "live") -> list[Probe]:
             {"samples": params.samples, "memory_gib": params.memory_gib, "rates": rates},
             params,
         )
-        for shape in asked.get("shapes", ["flash"])
-        for sizes in ({"batch": batch, "context": context} for context in params.contexts for batch in params.batches)
+        for shape, batches in _shapes(asked.get("shapes", ["flash"]), params.batches)
+        for sizes in ({"batch": batch, "context": context} for context in params.contexts for batch in batches)
     ]
+
+
+def _shapes(asked: Any, batches: list[int]) -> list[tuple[str, list[int]]]:
+    """(shape, its batches) of the option `shapes`, a list or a mapping. Raises ValueError naming the option.
+
+    Names are looked up by the job: the shapes stand where importing brings torch.
+    """
+    found = list(asked.items()) if isinstance(asked, dict) else [(name, batches) for name in asked]
+    for name, own in found:
+        if not own or not all(isinstance(batch, int) and batch > 0 for batch in own):
+            raise ValueError(f"shapes: {name}: {own!r}; allowed: batches, numbers above 0")
+    return found
 
 
 def point_probe(options: dict, args: dict, params: Any, job: str = "capturebook.measure.sweep:run") -> Probe:

@@ -9,7 +9,7 @@ torch.compile has never heard of (`graph_break`: a call through ctypes, which Dy
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import partial
 
 import torch
@@ -37,8 +37,8 @@ def build(
     heads: int = 64,
     hidden: int = 1024,
     cache: str = "bf16",
-    shapes: Sequence[str] = ("flash",),
-    peers: Sequence[str] = (),
+    shapes: Iterable[str] = ("flash",),
+    peers: Iterable[str] = (),
 ) -> Step:
     """The decode step on CUDA, or on a CPU without overlap. hidden: width of x; heads: query heads of this rank.
 
@@ -50,7 +50,7 @@ def build(
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tuner = tuner_of(kernel, cache)
-    lists = shape_of(shapes[0])
+    lists = shape_of(next(iter(shapes)))
     heads = lists.heads or heads
     if overlap and device == "cpu":
         raise ValueError("overlap: true; a CPU has no streams, allowed here: false")

@@ -72,7 +72,7 @@ def merge(combine, partial_out: Tensor, partial_lse: Tensor, sink: Tensor, out: 
     arguments = combine_arguments(partial_out, partial_lse, sink, out, lse, partial_out.shape[1], pdl)
     options = {"launch_pdl": True} if pdl and isinstance(combine, triton.JITFunction) else {}
     batch, heads, d = out.shape
-    combine[(heads, batch, d // arguments["CHUNK"])](**arguments, **options)
+    combine[(triton.cdiv(heads, arguments["GROUP"]), batch, d // arguments["CHUNK"])](**arguments, **options)
 
 
 def targets(q: Tensor, splits: int, out_dtype: torch.dtype = torch.bfloat16) -> tuple[Tensor, Tensor]:
@@ -144,6 +144,7 @@ def combine_arguments(
         HEADS=out.shape[1],
         D=out.shape[2],
         BLOCK_S=block,
-        CHUNK=max(64, min(out.shape[2], 8192 // block)),  # 64 values or fewer in each of 128 threads
+        GROUP=4,  # a head for each of four warps
+        CHUNK=max(128, min(out.shape[2], 2048 // block)),  # 64 values in a thread, but 4 of a split at least
         PDL=pdl,
     )
