@@ -1,8 +1,11 @@
 """The decode step's sweep without a GPU: rungs, plan, classes of a trace, the story's arithmetic."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from capturebook.chain import parts
 from capturebook.measure import amdahl, decode_model, decode_point, decode_sweep
 from capturebook.measure.decode_variants import COMPILED, LADDER, STOCK, function
 from capturebook.measure.kernel_classes import CLASSES, labelled, launched, profile, times
@@ -172,3 +175,18 @@ def test_what_is_shown_of_it():
     skipped = [{**point, "us": [], "status": "skipped", "reason": "no GPU"} for point in points]
     assert figures_decode.NOT_HERE in figures_decode.decode(skipped).text
     assert "Another subject" in figures_decode.decode([{"variant": "mma", "us": [1.0]}]).text
+
+
+def test_the_notebooks_sweep_takes_the_rungs():
+    """`parts.sweep` of the decode step asks for the plan above, and nothing is described or built for it."""
+    params = validate(load_preset("decode_step") | {"batches": [8], "contexts": [2048]})
+    planned = []
+
+    def outcomes(probes):
+        planned.extend(probes)
+        return []
+
+    parts.sweep(SimpleNamespace(params=params, outcomes=outcomes))
+    assert [probe.kind for probe in planned] == ["floor"] + ["sweep"] * 3
+    assert {probe.job for probe in planned[1:]} == {"capturebook.measure.decode_sweep:run"}
+    assert all(probe.subject.options["step"] == {"tp": 8, "experts": "fp8"} for probe in planned[1:])
