@@ -20,7 +20,11 @@ def pool(tmp_path_factory):
 
 
 def ask(pool, name, options=None, watched=True, **factors):
-    subject = Subject(target=f"{STEPS}:{name}", options=options or {})
+    return ask_of(pool, f"{STEPS}:{name}", options, watched, **factors)
+
+
+def ask_of(pool, target, options=None, watched=True, **factors):
+    subject = Subject(target=target, options=options or {})
     arm = Arm(**{"capture": "none", **factors})
     probe = Probe(kind="step", subject=subject, arm=arm, args={"device": "cpu"}, watched=watched)
     (record,) = pool.run([probe])
@@ -115,6 +119,23 @@ def test_a_wrong_result_is_diagnosed(pool):
     undeclared = ask(pool, "hides_a_mutation", compile="aot_eager")
     assert undeclared.status == "wrong"
     assert "ok" not in undeclared.effective["opcheck"].values()
+
+
+def test_a_fake_with_other_strides_is_named_where_the_compiled_step_fails(pool):
+    """torch 2.11's own check of fakes lets strides pass, and Inductor's assertion names no operator as its cause."""
+    steps = "capturebook.gallery.steps.k4_not_compilable"
+    wrong, mended = (ask_of(pool, f"{steps}:wrong_strides{end}", compile="default") for end in ("", "_fixed"))
+    assert (wrong.status, wrong.stage, wrong.root.type) == ("fail", "compile", "AssertionError")
+    (said,) = wrong.effective["opcheck"].values()
+    assert "(64, 1)" in said and "(1, 64)" in said
+    assert (mended.status, "opcheck" in mended.effective) == ("pass", False)
+
+
+def test_a_gradient_that_is_kept_is_no_chance(pool):
+    """It is put back before the second call, as all state is that a step keeps and does not declare."""
+    record = ask_of(pool, "capturebook.gallery.steps.k5_wrong_before:gradient_kept")
+    assert [check.ok for check in record.checks[:2]] == [True, False]
+    assert record.effective["deterministic"] is True
 
 
 def test_an_output_that_no_reference_gives_is_said(pool):

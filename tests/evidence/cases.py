@@ -45,6 +45,7 @@ def trivial(*broken: str) -> list:
 
 WAITS = Event(kind="sync", capturing=False, what="a copy of pageable memory", frame=SUBJECT_FRAME)
 WRITES = {"mine.op.default": "test_schema: Argument x is not defined as mutable but was mutated"}
+OTHER_STRIDES = {"opcheck": {"mine.op.default": "test_faketensor: Mismatched strides"}}
 UNCOMPILED = Arm(env={"TORCH_COMPILE_DISABLE": "1"})
 ITSELF = {"seen": ["wait"], "counts": {"dynamo": 1, "wait@capture": 1}}
 """What a record shows of a step that calls torch.compile in an arm that compiles nothing."""
@@ -275,6 +276,32 @@ DECIDED = {
         ),
         "environment",
         "B6",
+    ),
+    "it waits in the capture, and the error is swallowed": (
+        info(WARM),
+        run_of(fail(WARM, 901, chain=[LONE], seen=["sync"])),
+        "kernel",
+        "K2",
+    ),
+    "a call that nobody sees breaks the capture, in every mode": (
+        info(WARM),
+        run_of(
+            fail(WARM, 901, chain=[LONE]),
+            fail(WARM.changed(capture="thread_local"), 901, chain=[LONE]),
+            *trivial()[:1],
+        ),
+        "kernel",
+        "K2",
+    ),
+    "an operator whose fake says other strides": (
+        info(COMPILED),
+        run_of(
+            early(COMPILED, "expected size 16==16, stride 1==128 at dim=0", "AssertionError", effective=OTHER_STRIDES),
+            record(WARM),
+            record(twin(COMPILED)),
+        ),
+        "kernel",
+        "K4",
     ),
     "another thread, that spared the watched capture": (
         info(WARM),

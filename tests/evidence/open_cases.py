@@ -68,7 +68,23 @@ OPEN = {
         info(WARM),
         run_of(fail(WARM, 901, chain=[LONE])),
         "undetermined",
+        "is it broken in a mode that other threads do not matter to?",
+    ),
+    "a lone 901 without threads, and thread_local passes": (
+        info(WARM),
+        run_of(fail(WARM, 901, chain=[LONE]), record(WARM.changed(capture="thread_local"))),
+        "undetermined",
         "no thread besides",
+    ),
+    "a lone 901 without threads, and a trivial capture breaks too": (
+        info(WARM),
+        run_of(
+            fail(WARM, 901, chain=[LONE]),
+            fail(WARM.changed(capture="thread_local"), 901, chain=[LONE]),
+            *trivial("global")[:1],
+        ),
+        "undetermined",
+        "a trivial capture is broken as well",
     ),
     "a lone 901 with the witnesses off, without threads": (
         info(WARM),

@@ -165,7 +165,7 @@ def other_threads(case: Case) -> Answer:
     """The thread test: 901 in global mode, and thread_local passes 5 of 5, captures held open while threads run; or no
     mode helps, and what is captured does not matter."""
     if not case.record.effective.get("threads"):
-        return Answer("open", note="a lone 901, but no thread besides the main one was seen in the probe")
+        return Answer("no", note="a lone 901, but no thread besides the main one was seen in the probe")
     if case.arm.capture != "global":
         return _every_mode(case, ())
     records: tuple[Record, ...] = ()
@@ -202,6 +202,29 @@ def _every_mode(case: Case, records: tuple[Record, ...]) -> Answer:
             note = f"thread test: a trivial capture beside the step's threads is not broken in {mode} mode"
             return Answer("no", records, note=note)
     return Answer("yes", records)
+
+
+def own_call_broke_it(case: Case) -> Answer:
+    """A lone 901 of the step's own doing: it waited in the capture, and the error was swallowed; or no other thread was
+    seen, thread_local mode does not help, and a trivial capture in the step's process passes."""
+    if ev.witnessed(case.record, "sync", "allocator"):
+        return YES
+    if case.record.effective.get("threads"):
+        return NO
+    why = "is it broken in a mode that other threads do not matter to?"
+    note = "in thread_local mode it is not broken: a thread that Python does not know of may have done it"
+    local = lambda case: case.arm.changed(capture="thread_local")  # noqa: E731
+    answer = beside(local, lambda case, r: ev.lone_901(r), why, note)(case)
+    if answer.value != "yes":
+        return answer
+    arm = case.arm.changed(compile="none", fullgraph=False, dynamic=None)
+    found = [r for r in case.evidence.trivial if ev.same_arm(arm, r.arm) and r.status in ev.CONCLUSIVE]
+    if not found:
+        why = "does a trivial capture pass in the step's process?"
+        return Answer("open", needs=(Need("repeat", arm, why, trivial=True),))
+    records = answer.records + tuple(found)
+    passed = all(r.status == "pass" for r in found)
+    return Answer("yes" if passed else "no", records, note="" if passed else "a trivial capture is broken as well")
 
 
 def reference_agrees(case: Case) -> Answer:

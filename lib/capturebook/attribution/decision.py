@@ -29,7 +29,7 @@ class Decision:
         found = [r for r in self.evidence.of(self.arm, ("arm", "repeat", "unwatched")) if r.status in ev.CONCLUSIVE]
         shown = {ev.outcome(r) for r in found}
         # A capture that another thread breaks now and then is one finding, not two: the thread test tells.
-        if self.primary is not None and ev.lone_901(self.primary):
+        if self.primary is not None and ev.lone_901(self.primary) and self.primary.effective.get("threads"):
             shown -= {("pass",)}
         if len(shown) <= 1:
             return ""

@@ -22,6 +22,7 @@ from .conditions import (
     gone_without_env,
     gone_without_settings,
     other_threads,
+    own_call_broke_it,
     passes,
     recorded,
     reference_agrees,
@@ -207,6 +208,10 @@ RULES = (
         all_of(seen(ev.lone_901), other_threads),
     ),
     Rule(
+        "7", "K2", "kernel", "the step made a call that no capture allows, and went on without its error",
+        all_of(seen(ev.lone_901), own_call_broke_it, subjects_own),
+    ),
+    Rule(
         "8", "B7", "environment", "it fails only with a variable that the arm sets",
         gone_without_env,
     ),
@@ -246,7 +251,12 @@ RULES = (
     ),
     Rule(
         "10", "K4", "kernel", "the step is not registered with torch.compile, or breaks its schema",
-        all_of(is_compiled, seen(s.not_compilable), eager_gets_through, subjects_own),
+        all_of(
+            is_compiled,
+            seen(lambda r: s.not_compilable(r) or s.operator_described_wrong(r)),
+            eager_gets_through,
+            subjects_own,
+        ),
     ),
     Rule(
         "10", "B9", "stack", "the compiler fails on a step that is right",

@@ -179,6 +179,12 @@ def operator_writes_unsaid(record: Record) -> bool:
     return wrong(record) and any("test_schema" in said for said in record.effective.get("opcheck", {}).values())
 
 
+def operator_described_wrong(record: Record) -> bool:
+    """The compiled step fails, and what a custom operator's fake says of its outputs is not so (opcheck)."""
+    said = record.effective.get("opcheck", {}).values()
+    return ev.failed_before_capture(record) and any("test_faketensor" in text for text in said)
+
+
 def undeclared_change(record: Record) -> bool:
     """A call changed an input that is no part of the declared state."""
     return wrong(record) and any(not check.ok and check.output.endswith("undeclared") for check in record.checks)

@@ -14,7 +14,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 class Hidden:
-    """Tensors, dicts, lists, closure cells and attributes reachable from a function, with their values of now."""
+    """Tensors, gradients, dicts, lists, closure cells and attributes that a function reaches, with their values."""
 
     def __init__(self, function):
         self._undo: list = []
@@ -42,7 +42,7 @@ class Hidden:
         if isinstance(item, torch.Tensor):
             before = item.detach().clone()
             self._undo.append(lambda: item.copy_(before) if item.shape == before.shape else None)
-            return []
+            return self._gradient(item) if item.is_leaf and item.requires_grad else []
         if isinstance(item, (dict, list)):
             return self._container(item)
         if isinstance(item, types.CellType):
@@ -59,6 +59,11 @@ class Hidden:
         if isinstance(item, (type, types.ModuleType, torch.Generator)) or _foreign(item):
             return []
         return [vars(item)] if hasattr(item, "__dict__") else []
+
+    def _gradient(self, item) -> list:
+        before = item.grad
+        self._undo.append(lambda: setattr(item, "grad", before))
+        return [] if before is None else [before]
 
     def _container(self, item) -> list:
         before = item.copy()

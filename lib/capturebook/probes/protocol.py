@@ -49,7 +49,7 @@ class Protocol:
         if arm.warmup == "kernel_cold":
             warm_stack(arm, calls)
         for number in range(warm_ups(arm)):
-            calls.warm_up(self._fn, f"warm-up {number + 1}")
+            self._warm_up(number + 1)
             self._ctx.stage("warmup")
         if arm.capture == "none":
             self._ctx.stage("verify")
@@ -74,6 +74,17 @@ class Protocol:
         for number in range(REPLAYS):
             calls.replay(self._captures.last, f"replay {number + 1}")
         return self._time("replay", lambda: calls.replayed(self._captures.last))
+
+    def _warm_up(self, number: int) -> None:
+        """One warm-up call. Where the compiled step fails, its custom operators are checked: one may describe itself
+        wrongly, which the error need not say."""
+        try:
+            self._calls.warm_up(self._fn, f"warm-up {number}")
+        except Exception as error:
+            if self._arm.compile != "none" and not code_in(error):
+                facts = self._ctx.fields.setdefault("effective", {})
+                self._read(facts, "opcheck", lambda: diagnose.operators(self._calls))
+            raise
 
     def _rehearse(self) -> None:
         """After a failure without a CUDA code (a library's status, say) in a capture whose path `advance` may choose.

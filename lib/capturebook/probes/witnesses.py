@@ -12,7 +12,7 @@ _MOST_OF_A_KIND = 32
 
 
 class Witnesses:
-    """Readings of one probe: events (of the first 32 of each kind) and a count of every kind, "jit" or "jit@capture"."""
+    """Readings of one probe: events (of each kind's first 32) and a count of every kind, "jit" or "jit@capture"."""
 
     def __init__(self, run: str | None, folders: tuple[str, ...]):
         self.events: list[Event] = []

@@ -1,5 +1,8 @@
 """K2: the step waits for the GPU, copies from pageable memory or calls a generator: nothing a graph can hold."""
 
+import contextlib
+import ctypes
+
 import torch
 
 from capturebook.gallery.inputs import DEVICE, vector
@@ -112,6 +115,30 @@ def stream_synchronize() -> Step:
     def fn(x):
         y = x * 2
         torch.cuda.current_stream().synchronize()
+        return y + 1
+
+    return step(fn, lambda x: x.double() * 2 + 1)
+
+
+def swallowed() -> Step:
+    """The wait is refused, its error is swallowed, and the capture ends broken without a word about why."""
+
+    def fn(x):
+        y = x * 2
+        with contextlib.suppress(RuntimeError):
+            torch.cuda.current_stream().synchronize()
+        return y + 1
+
+    return step(fn, lambda x: x.double() * 2 + 1)
+
+
+def unchecked() -> Step:
+    """A library calls the driver itself and ignores the code that it returns: no hook of torch's sees the wait."""
+    driver = ctypes.CDLL("libcuda.so.1")
+
+    def fn(x):
+        y = x * 2
+        driver.cuCtxSynchronize()
         return y + 1
 
     return step(fn, lambda x: x.double() * 2 + 1)

@@ -70,6 +70,42 @@ def no_fake_fixed() -> Step:
     return step(lambda x: double_known(x))
 
 
+def _transposed(x):
+    """Doubled, [64, 64], its columns one after the other in memory."""
+    return (x.view(64, 64) * 2).t().contiguous().t()
+
+
+@torch.library.custom_op("gallery::transposed_unsaid", mutates_args=())
+def transposed_unsaid(x: torch.Tensor) -> torch.Tensor:
+    return _transposed(x)
+
+
+@transposed_unsaid.register_fake
+def _(x):
+    return x.new_empty(64, 64)
+
+
+@torch.library.custom_op("gallery::transposed_said", mutates_args=())
+def transposed_said(x: torch.Tensor) -> torch.Tensor:
+    return _transposed(x)
+
+
+@transposed_said.register_fake
+def _(x):
+    return x.new_empty(64, 64).t()
+
+
+def wrong_strides(operator=transposed_unsaid) -> Step:
+    """The fake promises rows one after the other, the operator returns columns: compiled code asserts, or misreads."""
+    common = {"make_inputs": vector, "reference": lambda x: x.double().view(64, 64) * 2 + 1, "tolerance": 1e-5}
+    return Step(fn=lambda x: operator(x) + 1, twin=Step(fn=lambda x: _transposed(x) + 1, **common), **common)
+
+
+def wrong_strides_fixed() -> Step:
+    """The fake has the strides of the real output."""
+    return wrong_strides(transposed_said)
+
+
 def branch_on_data() -> Step:
     """Python branches on a tensor's value, which no traced graph holds."""
 

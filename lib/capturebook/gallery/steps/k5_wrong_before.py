@@ -161,3 +161,32 @@ def undeclared_mutation() -> Step:
 def undeclared_mutation_fixed() -> Step:
     """mutates_args names what the operator writes."""
     return mutating(add_one)
+
+
+def adapts(forget) -> Step:
+    weight = torch.full((4096,), 2.0, device=DEVICE, requires_grad=True)
+
+    def fn(x):
+        forget(weight)
+        (weight * x).square().sum().backward()
+        return weight.grad.clone()
+
+    def reference(x):
+        return 2 * x.double().square() * weight.detach().double()
+
+    return Step(fn=fn, make_inputs=vector, reference=reference, tolerance=1e-5, around=torch.enable_grad)
+
+
+def gradient_kept() -> Step:
+    """backward() adds to the gradient that the last call left, which is no declared state of the step."""
+    return adapts(lambda weight: None)
+
+
+def gradient_kept_fixed() -> Step:
+    """The gradient is zeroed in place first."""
+
+    def zero(weight):
+        if weight.grad is not None:
+            weight.grad.zero_()
+
+    return adapts(zero)

@@ -137,6 +137,37 @@ def grid_fixed() -> Step:
     return step(fn, lambda x: first_rows(x, rows), state=lambda: {"rows": rows}, advance=lambda i: rows.fill_(i + 1))
 
 
+def plan() -> Step:
+    """A plan on the device is made anew when the host says that the length has changed: the capture saw no change."""
+    plan, host = full(0, 1), {"length": 64, "planned": None}
+
+    def fn(x):
+        if host["planned"] != host["length"]:
+            host["planned"] = host["length"]
+            plan.fill_(host["length"]).div_(16).ceil_()
+        return x * plan
+
+    def grow(i):
+        host["length"] = 64 + 32 * max(0, i - 2)
+
+    return step(fn, lambda x: x.double() * -(-host["length"] // 16), advance=grow)
+
+
+def plan_fixed() -> Step:
+    """The length lies on the device, and the plan is made from it in every call."""
+    length = full(64, 1)
+
+    def fn(x):
+        return x * (length / 16).ceil()
+
+    return step(
+        fn,
+        lambda x: x.double() * (length.double() / 16).ceil(),
+        state=lambda: {"length": length},
+        advance=lambda i: length.fill_(64 + 32 * max(0, i - 2)),
+    )
+
+
 def cache_by_cat() -> Step:
     """The cache grows by torch.cat, a new and larger tensor each call; the graph knows the one of the capture."""
     now = {"cache": full(1, 64)}
