@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from launch_bench import free_port, log_of, stage
+from launch_bench import free_port, here_only, log_of, ssh_only, stage
 from startlogs import ERROR, SGLANG
 
 from capturebook import launch as launching
@@ -16,7 +16,6 @@ from capturebook.launch import metrics, readiness
 from capturebook.launch.adapters import VLLM
 from capturebook.launch.ready import NotYet, fetch
 
-here_only = pytest.mark.parametrize("bench", ["here"], indirect=True)
 # Answers like an OpenAI server: /health and /v1/models at once; what a completion does is the plant.
 SERVER = """
 import http.server, json, os, sys, threading, time
@@ -56,6 +55,7 @@ def plant(bench, complete: str, **fields):
     )
 
 
+@ssh_only
 def test_health_alone_is_not_ready(bench):
     record = plant(bench, "time.sleep(60)", deadline=2)
     assert (record.status, record.payload["class"], record.payload["failed_stage"]) == ("timeout", "C10", "ready")
