@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+from .. import paths
 from . import ending, exposure, identity
 from . import result as results
 from .adapters import key_of
@@ -88,7 +89,8 @@ class Following:
                 # It was this that did not hold: once is enough.
                 state = "lost" if self.host.channel.gone else "unknown"
             elif not self.state.ended and not self.restarted:
-                ending.end_program(self, why=exc.seen)
+                todo = exc.todo or f"see its log: {paths.shown(self.entry.log_path)}"
+                ending.end_program(self, why=f"{exc.seen}; {exc.klass or 'to do'}: {todo}")
         except (ChannelError, Refused, NotHeld) as lost:
             state = "lost" if self.host.channel.gone else "unknown"
             self.caveats.append(f"whether it still runs is not known: {lost}")
