@@ -14,7 +14,7 @@ from capturebook.kernels.sparse_mla.mma_fp8 import mma_fp8_kernel, prune, shared
 from capturebook.kernels.sparse_mla.op import tuner_of
 from capturebook.kernels.sparse_mla.pinned import pin, pinned_config
 from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
-from kernel_cases import EMPTY_ROWS, LARGEST_GROUP, LEAST_GROUP, edge_inputs, scale_end_inputs, to_fp8
+from kernel_cases import EMPTY_ROWS, LARGEST_GROUP, LEAST_GROUP, edge_inputs, replays, scale_end_inputs, to_fp8
 
 pytestmark = pytest.mark.gpu
 
@@ -206,24 +206,7 @@ def test_capture_and_replay_with_changed_inputs(function, batch):
 
 
 def replay_and_check(call, static, fresh):
-    """Two warm-up calls, one capture, then a replay for each of `fresh`, outputs poisoned before each."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            call(*static.tensors())
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, stream=stream):
-            outputs = call(*static.tensors())
-    torch.cuda.synchronize()
-    for inputs in fresh:
-        for target, source in zip(static.tensors(), inputs.tensors()):
-            target.copy_(source)
-        for output in outputs:
-            output.fill_(torch.nan)
-        graph.replay()
-        torch.cuda.synchronize()
+    for inputs, outputs in replays(call, static, fresh):
         check(inputs, outputs)
 
 

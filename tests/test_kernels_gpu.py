@@ -14,7 +14,7 @@ from capturebook.kernels.sparse_mla.mma import mma_kernel, prune, shared_bytes
 from capturebook.kernels.sparse_mla.pinned import pin, pinned_config
 from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
 from capturebook.kernels.sparse_mla.simt import simt_kernel
-from kernel_cases import EMPTY_ROWS, edge_inputs
+from kernel_cases import EMPTY_ROWS, edge_inputs, replays
 
 pytestmark = pytest.mark.gpu
 
@@ -154,24 +154,7 @@ def test_capture_and_replay_with_changed_inputs(function, batch):
 
 
 def replay_and_check(call, static, fresh):
-    """Two warm-up calls, one capture, then a replay for each of `fresh`, outputs poisoned before each."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            call(*static.tensors())
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, stream=stream):
-            outputs = call(*static.tensors())
-    torch.cuda.synchronize()
-    for inputs in fresh:
-        for target, source in zip(static.tensors(), inputs.tensors()):
-            target.copy_(source)
-        for output in outputs:
-            output.fill_(torch.nan)
-        graph.replay()
-        torch.cuda.synchronize()
+    for inputs, outputs in replays(call, static, fresh):
         check(inputs, outputs)
 
 

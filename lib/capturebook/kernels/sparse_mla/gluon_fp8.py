@@ -1,0 +1,212 @@
+"""Sparse MLA decode from the fp8 cache for wgmma (sm_90), in Gluon: a producer and a consumer in one CTA.
+
+A program has one tile of 64 heads, one request and one split of its index lists, as many tiles of 64 entries as the
+lengths on the device leave it. Two tiles of bf16 rows lie in shared memory, 64 KiB each, so that one is filled while
+the other is used; with the queries (64 KiB) one CTA fits on an SM.
+
+    producer (8 warps)                              consumer (8 warps: 2 warp groups)
+      fetch tile i + 1 into registers, as bytes       wait until tile i is ready
+      bring tile i + 2 into L2                        s = q k^T: each group 64 heads x 32 entries
+      wait until buffer i % 2 is free                 softmax; weights to shared memory in bf16
+      dequantise tile i into it                       o += p v: each group 64 heads x 256 values
+      say that it is ready                            say that the buffer is free
+
+Bytes go through registers, since beside two tiles in bf16 there is no room for a ring of raw ones; they are fetched
+while the tile before is converted. Operands are bf16, which holds every value that the format can, whatever its
+scales. Rows that are not to be read are zeros and their scores -inf.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from .gluon_compat import barrier, reinterpret
+from .gluon_rows import TILE, fetch_groups, prefetch_rows, read_slots, row_pointers, store_groups
+from .tiles import finish as tl_finish
+from .tiles import load_length as tl_load_length
+
+finish = gluon.jit(tl_finish.fn)
+load_length = gluon.jit(tl_load_length.fn)
+
+LOG2E = gl.constexpr(1.4426950408889634)
+
+
+@gluon.jit
+def _produce(
+    caches, lists, first, count, words, bias, ready, free, WINDOW_PAGE: gl.constexpr, EXTRA_PAGE: gl.constexpr
+):
+    """Fills tiles first to first + count: `words` [2, 64, 256] int32 are the two buffers, `bias` [2, 64] 0 or -inf."""
+    WARPS: gl.constexpr = gl.num_warps()
+    GROUPS: gl.constexpr = gl.BlockedLayout([1, 1, 4], [8, 1, 4], [WARPS, 1, 1], [2, 1, 0])
+    ROW: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, GROUPS))
+    window_tiles = lists[4]
+    end = first + count
+
+    slots = read_slots(first, end, lists, ROW)
+    far_slots = read_slots(first + 1, end, lists, ROW)
+    valid = slots >= 0
+    scales = gl.full([TILE], 0, gl.int64, ROW)
+    raw0 = gl.full([TILE, 4, 16], 0, gl.int32, GROUPS)
+    raw4 = gl.full([TILE, 2, 16], 0, gl.int32, GROUPS)
+    raw6 = gl.full([TILE, 1, 16], 0, gl.int32, GROUPS)
+    rope = gl.full([TILE, 2, 16], 0, gl.int32, GROUPS)
+    # Round i stores tile i, part by part, and fetches each part of tile i + 1 into the registers that this frees.
+    # Round -1 fetches only: what it stores, nobody is told of.
+    for i in range(-1, count):
+        buffer = i & 1
+        tile = first + i + 1
+        part = words.index(buffer)
+        far_rows, far_scales = row_pointers(far_slots, tile + 1 < window_tiles, caches, WINDOW_PAGE, EXTRA_PAGE)
+        prefetch_rows(far_slots, far_rows, far_scales)
+        if i >= 0:
+            mbarrier.wait(free.index(buffer), ((i >> 1) & 1) ^ 1)
+        bias.index(buffer).store(gl.where(valid, 0.0, -float("inf")))
+        store_groups(part.slice(0, 128, dim=1), raw0, scales, 0, GROUPS)
+        rows, scale_pointers = row_pointers(slots, tile < window_tiles, caches, WINDOW_PAGE, EXTRA_PAGE)
+        next_valid = slots >= 0
+        next_scales = gl.load(scale_pointers.to(gl.pointer_type(gl.int64)), mask=next_valid, other=0)
+        raw0 = fetch_groups(rows, next_valid, 0, 4, GROUPS)
+        store_groups(part.slice(128, 64, dim=1), raw4, scales, 4, GROUPS)
+        raw4 = fetch_groups(rows, next_valid, 4, 2, GROUPS)
+        store_groups(part.slice(192, 32, dim=1), raw6, scales, 6, GROUPS)
+        raw6 = fetch_groups(rows, next_valid, 6, 1, GROUPS)
+        part.slice(224, 32, dim=1).store(gl.reshape(rope, [TILE, 32]))
+        rope = fetch_groups(rows, next_valid, 7, 2, GROUPS)
+        fence_async_shared()
+        barrier()
+        if i >= 0:
+            mbarrier.arrive(ready.index(buffer), count=1)
+        slots = far_slots
+        far_slots = read_slots(tile + 2, end, lists, ROW)
+        valid, scales = next_valid, next_scales
+
+
+@gluon.jit
+def _consume(q, sink, out, lse, scale, count, d, queries, tiles, weights, bias, ready, free, HEADS: gl.constexpr):
+    """Softmax and both products over `count` tiles; writes 64 rows of out and lse."""
+    FINAL: gl.constexpr = out.dtype.element_ty == gl.bfloat16
+    LINES: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [8, 1], [1, 0])
+    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 2], [16, 32, 16])
+    VALUES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 2], [16, 128, 16])
+    HALVES: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
+    HEAD: gl.constexpr = gl.SliceLayout(1, SCORES)
+    OUT_HEAD: gl.constexpr = gl.SliceLayout(1, VALUES)
+    q_chunks = reinterpret(queries, gl.bfloat16, [8, 64, 64], HALVES)
+    chunks = reinterpret(tiles, gl.bfloat16, [16, TILE, 64], HALVES)
+    first_head = gl.program_id(1) * 64
+
+    row = gl.program_id(2).to(gl.int64) * HEADS + first_head
+    line = gl.expand_dims(gl.arange(0, 64, layout=gl.SliceLayout(1, LINES)), 1) * 512
+    line += gl.expand_dims(gl.arange(0, 512, layout=gl.SliceLayout(0, LINES)), 0)
+    queries.store(gl.load(q + row * 512 + line))
+    sink_log2 = gl.load(sink + first_head + gl.arange(0, 64, layout=HEAD)) * LOG2E
+    top = gl.full([64], -float("inf"), gl.float32, HEAD)
+    total = gl.full([64], 0.0, gl.float32, HEAD)
+    acc = gl.full([64, 512], 0.0, gl.float32, VALUES)
+    zero = gl.full([64, TILE], 0.0, gl.float32, SCORES)
+    fence_async_shared()
+    barrier()
+
+    for i in range(count):
+        buffer = i & 1
+        mbarrier.wait(ready.index(buffer), (i >> 1) & 1)
+        rows = chunks.index(buffer * 8).permute((1, 0))
+        scores = warpgroup_mma(q_chunks.index(0), rows, zero, use_acc=False, is_async=True)
+        # d is 512, which the compiler is not told: unrolled, the addresses of all operands would take registers
+        for c in range(1, d // 64):
+            rows = chunks.index(buffer * 8 + c).permute((1, 0))
+            scores = warpgroup_mma(q_chunks.index(c), rows, scores, is_async=True)
+        scores = warpgroup_mma_wait(0, deps=[scores])
+        scores = scores * (scale * LOG2E) + gl.expand_dims(bias.index(buffer).load(gl.SliceLayout(0, SCORES)), 0)
+        new_top = gl.maximum(top, gl.max(scores, 1))
+        base = gl.where(new_top == -float("inf"), 0.0, new_top)
+        p = gl.exp2(scores - gl.expand_dims(base, 1))
+        rescale = gl.exp2(top - base)
+        top = new_top
+        weights.store(p.to(gl.bfloat16))
+        fence_async_shared()
+        barrier()
+        acc = acc * gl.expand_dims(gl.convert_layout(rescale, OUT_HEAD), 1)
+        acc = warpgroup_mma(weights, tiles.index(buffer), acc, is_async=True)
+        total = total * rescale + gl.sum(p, 1)
+        acc = warpgroup_mma_wait(0, deps=[acc])
+        barrier()
+        mbarrier.arrive(free.index(buffer), count=1)
+
+    factor, row_lse = finish(top, total, sink_log2, FINAL)
+    acc = acc * gl.expand_dims(gl.convert_layout(factor, OUT_HEAD), 1)
+    row = (gl.program_id(2).to(gl.int64) * gl.num_programs(0) + gl.program_id(0)) * HEADS + first_head
+    if FINAL:
+        queries.store(acc.to(gl.bfloat16))  # all scores are there: the queries' memory turns the values into lines
+        barrier()
+        gl.store(out + row * 512 + line, queries.load(LINES))
+    else:
+        value = gl.expand_dims(gl.arange(0, 64, layout=OUT_HEAD), 1) * 512
+        value += gl.expand_dims(gl.arange(0, 512, layout=gl.SliceLayout(0, VALUES)), 0)
+        gl.store(out + row * 512 + value, acc)
+    gl.store(lse + row + gl.arange(0, 64, layout=HEAD), row_lse)
+
+
+@gluon.jit(do_not_specialize=["splits", "d"])
+def gluon_fp8_kernel(
+    q,
+    window_cache,
+    window_indices,
+    window_lengths,
+    extra_cache,
+    extra_indices,
+    extra_lengths,
+    sink,
+    out,  # bf16 if there is one split, else fp32 [B, splits, H, 512], each split normalised on its own
+    lse,
+    scale,
+    window_width,
+    extra_width,
+    splits,
+    d,
+    HEADS: gl.constexpr,
+    WINDOW_PAGE: gl.constexpr,
+    EXTRA_PAGE: gl.constexpr,
+    CONSUMER_REGS: gl.constexpr,
+):
+    """Grid (splits, HEADS / 64, requests). num_warps is the producer's; the consumer has CONSUMER_REGS registers."""
+    request = gl.program_id(2).to(gl.int64)
+    window_length = load_length(window_lengths, request, window_width)
+    extra_length = load_length(extra_lengths, request, extra_width)
+    window_tiles = gl.cdiv(window_length, TILE)
+    all_tiles = window_tiles + gl.cdiv(extra_length, TILE)
+    per_split = gl.cdiv(all_tiles, splits)
+    first = gl.minimum(gl.program_id(0) * per_split, all_tiles)
+    count = gl.minimum(per_split, all_tiles - first)
+
+    HALVES: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
+    WORDS: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=2)
+    FLAT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    queries = gl.allocate_shared_memory(gl.bfloat16, [64, 512], HALVES)
+    tiles = gl.allocate_shared_memory(gl.bfloat16, [2, TILE, 512], HALVES)
+    words = reinterpret(tiles, gl.int32, [2, TILE, 256], WORDS)
+    weights = gl.allocate_shared_memory(gl.bfloat16, [64, TILE], HALVES)
+    bias = gl.allocate_shared_memory(gl.float32, [2, TILE], FLAT)
+    ready = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    for buffer in gl.static_range(2):
+        mbarrier.init(ready.index(buffer), count=1)
+        mbarrier.init(free.index(buffer), count=1)
+
+    window_list = window_indices + request * window_width
+    extra_list = extra_indices + request * extra_width
+    lists = (window_list, window_length, extra_list, extra_length, window_tiles)
+    caches = (window_cache, extra_cache)
+    gl.warp_specialize(
+        [
+            (_produce, (caches, lists, first, count, words, bias, ready, free, WINDOW_PAGE, EXTRA_PAGE)),
+            (_consume, (q, sink, out, lse, scale, count, d, queries, tiles, weights, bias, ready, free, HEADS)),
+        ],
+        [8],
+        [CONSUMER_REGS],
+    )
