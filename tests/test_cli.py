@@ -85,7 +85,10 @@ BAD = [
     ("run cpu --set =5", "--set: given '=5'; allowed: name=value"),
     ("run cpu --only ,", "--only: given ','; allowed: 00"),
     ("run cpu --set question=compile=default,compile=none", "question: compile is given twice"),
-    ('run cpu --set kernels=["zzz"]', 'parameter kernels: given ["zzz"]; allowed: simt, mma with the built-in'),
+    (
+        'run cpu --set kernels=["zzz"]',
+        'parameter kernels: given ["zzz"]; allowed: simt, mma, gluon, auto with the built-in',
+    ),
     (f"run cpu --set preset={LONG}", "parameter preset: given "),
     (f"run cpu --set hypothesis={LONG}", "hypothesis: given "),
     (f"run cpu --run-dir {LONG}", "run_dir: given "),

@@ -4,7 +4,7 @@ import pytest
 import torch
 import triton
 
-from capturebook.kernels.sparse_mla import decode, mma_fp8, pinned
+from capturebook.kernels.sparse_mla import decode, decode_twin, mma_fp8, pinned
 from capturebook.kernels.sparse_mla.examples import examples
 from capturebook.kernels.sparse_mla.formats import FORMATS
 from capturebook.kernels.sparse_mla.inputs import make_inputs
@@ -167,3 +167,32 @@ def test_shared_memory_of_the_fp8_kernel_is_what_the_compiler_takes(sm, heads, e
     bound = mma_fp8.shared_bytes(example.config, sm)
     assert bound - 1024 <= compiled.metadata.shared <= bound
     assert ("e4m3x2" in compiled.asm["ptx"]) == (sm >= 89)
+
+
+@pytest.mark.parametrize("sm", TARGETS)
+@pytest.mark.parametrize("cache", FORMATS)
+def test_auto_is_launched_with_the_table_s_entry_and_is_never_tuned(sm, cache):
+    q = torch.empty(8, 64, 512, dtype=torch.bfloat16)
+    entry = pinned.pinned_entry("mma", sm, 64, 8, cache)
+    found = pinned.pinned_launch(sm, q, cache)
+    assert entry["config"]["kwargs"].items() <= found.items() and found["num_warps"] == entry["config"]["num_warps"]
+    assert found["entries"] == entry.get("entries", 0) and found["PDL"] is (sm >= 90) and found["DOT_FP32"] is False
+    assert pinned.tuning_of("auto", cache) == pinned.DIGEST != "live"
+    assert len(pinned.DIGEST) == 16
+
+
+@pytest.mark.parametrize("kernel", ["auto", "gluon"])
+def test_auto_and_gluon_are_the_twin_on_a_cpu(kernel):
+    inputs = make_inputs(0, batch=2, heads=64, context=256, cache="fp8")
+    out, lse = decode(*inputs.args(), kernel=kernel)
+    want, want_lse = decode_twin(*inputs.args())
+    assert torch.equal(out, want) and torch.equal(lse, want_lse)
+
+
+def test_gluon_says_what_it_takes():
+    few = make_inputs(0, batch=1, heads=8, context=64, cache="fp8")
+    with pytest.raises(ValueError, match="^kernel: 'gluon' with 8 heads and a fp8 cache; allowed: multiples of 64"):
+        decode(*few.args(), kernel="gluon")
+    bf16 = make_inputs(0, batch=1, heads=64, context=64)
+    with pytest.raises(ValueError, match="^kernel: 'gluon' with 64 heads and a bf16 cache; allowed"):
+        decode(*bf16.args(), kernel="gluon")

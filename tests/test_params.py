@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from capturebook.kernels.indexer.pinned import TUNERS
-from capturebook.kernels.sparse_mla.op import KERNELS
+from capturebook.kernels.sparse_mla.op import PATHS
 from capturebook.params import (
     ParameterError,
     Params,
@@ -82,7 +82,7 @@ def test_a_value_that_cannot_be_used_is_one_line_with_name_given_and_allowed(nam
 
 
 def test_the_built_in_subjects_kernels_are_those_that_it_has():
-    assert set(BUILT_IN_KERNELS) == set(KERNELS)
+    assert set(BUILT_IN_KERNELS) == set(PATHS)
     assert set(INDEXER_KERNELS) == set(TUNERS)
     assert validate({"subject": "own.py:build", "kernels": ["zzz"]}).kernels == ["zzz"]
 

@@ -39,6 +39,7 @@ def plan_interpret(
             deadline=deadline,
         )
         for kernel in kernels
+        if kernel in ("mma", "simt")  # "auto" is one of these; Gluon has no interpreter
         for shape in shapes
     ]
 

@@ -153,7 +153,7 @@ def _may_fail(variant: dict) -> bool:
 
 def told(variant: dict, a: dict, samples: list[float], payload: dict) -> dict:
     """What the payload holds of one variant that was timed."""
-    config = variants.chosen(variant, a["cache"])
+    config = variants.chosen(variant, a["heads"], a["batch"], a["cache"])
     padded = variants.padded_heads(variant, a["heads"], config)
     kwargs = {"config_kwargs": variant["config"]} if "config" in variant else {}
     return {**variant, **kwargs, "config": config, "padded_heads": padded, **speed(samples, payload)}

@@ -25,6 +25,8 @@ def prepare(variant: dict, heads: int, batch: int, cache: str = "bf16") -> Calla
     """
     if variant["kernel"] in PEERS:
         return PEERS[variant["kernel"]].setup
+    if variant["kernel"] in ("gluon", "auto"):
+        return partial(_ours, variant["kernel"])
     if variant["tuning"] not in TUNINGS:
         raise ValueError(f"tuning: {variant['tuning']!r}; allowed: {', '.join(TUNINGS)}")
     if variant["tuning"] == "given":
@@ -98,7 +100,7 @@ def compile_given(given: list[dict], cache: str, inputs) -> None:
         list(pool.map(Specialisation.store, found.values()))
 
 
-def chosen(variant: dict, cache: str = "bf16") -> str:
+def chosen(variant: dict, heads: int, batch: int, cache: str = "bf16") -> str:
     """What a variant ran with: its configuration, the autotuner's winners of this process, or what the peer is."""
     from ..kernels.sparse_mla import pinned
     from ..kernels.sparse_mla.op import tuner_of
@@ -108,11 +110,28 @@ def chosen(variant: dict, cache: str = "bf16") -> str:
         return PEERS[variant["kernel"]].what
     if variant["tuning"] == "given":
         return given_text(variant)
+    if variant["kernel"] in ("gluon", "auto"):
+        return _pinned_text(variant["kernel"], heads, batch, cache)
     tuner = tuner_of(variant["kernel"], cache)
     configs = tuner.configs if len(tuner.configs) == 1 else tuner.cache.values()
     text = "; ".join(dict.fromkeys(config_text(config) for config in configs))
     entries = pinned.pinned_entries(variant["kernel"], cache)
     return f"{text}, {entries} entries a split" if entries else text
+
+
+def _pinned_text(kernel: str, heads: int, batch: int, cache: str) -> str:
+    """What "gluon" and "auto" launch, which have no autotuner."""
+    import torch
+
+    from ..kernels.sparse_mla import paths, pinned
+    from ..kernels.sparse_mla.gluon_op import CONFIG
+
+    major, minor = torch.cuda.get_device_capability()
+    path = paths.path_of(major * 10 + minor, batch, heads, cache) if kernel == "auto" else kernel
+    if path == "gluon":
+        return f"gluon BLOCK_H=64 {' '.join(f'{name}={value}' for name, value in CONFIG.items())}"
+    entry = pinned.pinned_entry(path, major * 10 + minor, heads, batch, cache)
+    return f"{path} {given_text({'config': entry['config'], 'entries': entry.get('entries', 0)})}"
 
 
 def given_text(variant: dict) -> str:

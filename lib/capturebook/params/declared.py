@@ -12,7 +12,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
 
 
-BUILT_IN, BUILT_IN_KERNELS = "capturebook.subjects.sparse_mla:build", ("simt", "mma")
+BUILT_IN, BUILT_IN_KERNELS = "capturebook.subjects.sparse_mla:build", ("simt", "mma", "gluon", "auto")
 INDEXER, INDEXER_KERNELS = "capturebook.subjects.indexer:build", ("stock", "bounded")
 """The default subject, another that comes with it, and their kernels; said here because asking would import torch."""
 

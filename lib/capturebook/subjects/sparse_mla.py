@@ -49,7 +49,7 @@ def build(
     Raises ValueError naming the option.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    tuner = tuner_of(kernel, cache)
+    tuner = None if kernel in ("gluon", "auto") else tuner_of(kernel, cache)
     lists = shape_of(next(iter(shapes)))
     heads = lists.heads or heads
     if overlap and device == "cpu":
@@ -116,12 +116,12 @@ def build(
     # bf16 rounds attention, gate and product once each: 3 x 2^-8 at most, relative to the largest output.
     tolerance = [1.2e-2, 1e-2]
     common = {"make_inputs": inputs, "reference": reference, "tolerance": tolerance}
-    if tuning == "pinned" and device == "cuda":
+    if tuner and tuning == "pinned" and device == "cuda":
         major, minor = torch.cuda.get_device_capability()
         pin_entry(tuner, pinned_entry(kernel, major * 10 + minor, heads, batch, cache))
     return Step(
         fn=step_with(partial(decode, kernel=kernel)),
         twin=Step(fn=step_with(decode_twin), **common),
-        kernels={tuner.base_fn.__name__: tuner},
+        kernels={tuner.base_fn.__name__: tuner} if tuner else {},
         **common,
     )

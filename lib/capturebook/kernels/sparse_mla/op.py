@@ -6,15 +6,24 @@ from torch.library import triton_op, wrap_triton
 
 from .combine import combine_kernel
 from .formats import FORMATS, format_of, page_tokens
+from .gluon_op import decode_gluon_fp8
 from .launch import HEAD_DIM, constants_of, run
 from .mma import mma_kernel
 from .mma_fp8 import mma_fp8_kernel
-from .pinned import pinned_entries, tuning_of
+from .paths import path_of
+from .pinned import pinned_entries, pinned_launch, tuning_of
 from .simt import simt_kernel
 from .simt_fp8 import simt_fp8_kernel
 from .twin import decode_twin
 
 KERNELS = ("mma", "simt")
+"""Those with an autotuner, which may be live."""
+
+PATHS = (*KERNELS, "gluon", "auto")
+"""What `decode` takes as its kernel."""
+
+mma_jit, mma_fp8_jit = mma_kernel.fn, mma_fp8_kernel.fn
+"""Without their autotuners, for "auto"."""
 
 _TUNERS = {
     ("mma", "bf16"): mma_kernel,
@@ -49,8 +58,10 @@ def decode(
 
     q [B, H, 512] bf16; caches [slots, 512] bf16 or both [pages, bytes] uint8 in the fp8 layout of formats.py, each row
     both key and value; indices [B, N] int32, slots in the list's cache (page * tokens a page + token), negative =
-    padding; lengths [B] int32, only the leftmost `length` entries count; sink [H] fp32; scale multiplies q.k; kernel
-    "mma" or "simt" (on a CPU both are the torch twin). Everything contiguous, on one device; N may be 0.
+    padding; lengths [B] int32, only the leftmost `length` entries count; sink [H] fp32; scale multiplies q.k. kernel:
+    "mma" (tl.dot) or "simt", tuned by their autotuners unless pinned; "gluon" (sm_90, fp8, heads in multiples of 64);
+    "auto", what `paths.path_of` says, launched with its pinned tuning; on a CPU all are the torch twin. Everything
+    contiguous, on one device; N may be 0.
     Returns out [B, H, 512] bf16 and lse [B, H] fp32: natural log, sink excluded; an empty row gives 0 and -inf.
     Several query tokens a request (speculative decoding) are as many rows: q [B * T, H, 512], each with its own lists.
     out_h = sum_i exp(s_hi) v_i / (sum_i exp(s_hi) + exp(sink_h)), s_hi = scale q_h . k_i: FlashMLA's sparse decode, but
@@ -58,8 +69,8 @@ def decode(
     No host synchronisation: the work follows the lengths on the device, and a captured graph replays with new ones.
     An index at or beyond `slots` is undefined behaviour. Raises ValueError, one line, naming the argument.
     """
-    if kernel not in KERNELS:
-        raise ValueError(f"kernel: {kernel!r}; allowed: {', '.join(KERNELS)}")
+    if kernel not in PATHS:
+        raise ValueError(f"kernel: {kernel!r}; allowed: {', '.join(PATHS)}")
     if q.dim() != 3 or q.shape[2] != HEAD_DIM:
         raise ValueError(f"q: shape {tuple(q.shape)}; allowed: [batch, heads, {HEAD_DIM}]")
     batch, heads = q.shape[0], q.shape[1]
@@ -90,6 +101,8 @@ def decode(
     if cache == "fp8":
         _check_pages("window_cache", window_cache)
         _check_pages("extra_cache", extra_cache)
+    if kernel == "gluon" and (cache != "fp8" or heads % 64):
+        raise ValueError(f"kernel: 'gluon' with {heads} heads and a {cache} cache; allowed: multiples of 64 and fp8")
     operator = torch.ops.capturebook.sparse_mla_decode
     if cache == "fp8":
         operator = torch.ops.capturebook.sparse_mla_decode_fp8
@@ -135,7 +148,11 @@ def _sparse_mla_decode(
     if q.device.type == "cpu":
         return decode_twin(*tensors, scale)
     major, minor = torch.cuda.get_device_capability(q.device)
-    constants = constants_of(kernel, "bf16", major * 10 + minor) | {"entries": pinned_entries(kernel)}
+    sm = major * 10 + minor
+    if kernel == "auto":
+        arguments = pinned_launch(sm, q, "bf16")
+        return run(wrap_triton(mma_jit), wrap_triton(combine_kernel), "mma", tensors, scale, **arguments)
+    constants = constants_of(kernel, "bf16", sm) | {"entries": pinned_entries(kernel)}
     # torch finds an operator's kernels by reading its source for wrap_triton(<name>), so both are spelled out
     combine = wrap_triton(combine_kernel)
     if kernel == "mma":
@@ -171,7 +188,17 @@ def _sparse_mla_decode_fp8(
     if q.device.type == "cpu":
         return decode_twin(*tensors, scale)
     major, minor = torch.cuda.get_device_capability(q.device)
-    constants = constants_of(kernel, "fp8", major * 10 + minor) | {"entries": pinned_entries(kernel, "fp8")}
+    sm = major * 10 + minor
+    if kernel == "auto":
+        kernel = path_of(sm, q.shape[0], q.shape[1], "fp8")
+        if kernel == "mma":
+            arguments = pinned_launch(sm, q, "fp8")
+            return run(wrap_triton(mma_fp8_jit), wrap_triton(combine_kernel), "mma", tensors, scale, **arguments)
+    if kernel == "gluon":
+        if sm != 90:
+            raise ValueError(f"kernel: 'gluon' on sm_{sm}; allowed: on sm_90")
+        return decode_gluon_fp8(*tensors, scale)
+    constants = constants_of(kernel, "fp8", sm) | {"entries": pinned_entries(kernel, "fp8")}
     combine = wrap_triton(combine_kernel)
     if kernel == "mma":
         return run(wrap_triton(mma_fp8_kernel), combine, kernel, tensors, scale, **constants)

@@ -1,9 +1,13 @@
 """Pinned configurations: one per kernel, architecture and size, and the switch that makes an autotuner use just one."""
 
+import functools
+import hashlib
 import json
 from importlib import resources
 
 import triton
+
+from .launch import constants_of
 
 # GPUs that have no entry of their own take that of the listed one with their matrix unit and no more shared memory.
 LIKE = {80: 80, 86: 120, 87: 80, 89: 120, 90: 90, 100: 100, 103: 100, 120: 120, 121: 120}
@@ -22,7 +26,7 @@ def pinned_entry(kernel: str, sm: int, heads: int, batch: int, cache: str = "bf1
     ValueError for a kernel or GPU without entries.
     """
     kernel = entry_name(kernel, cache)
-    table = json.loads(resources.files(__package__).joinpath("pinned.json").read_text())
+    table = json.loads(_text())
     if kernel not in table:
         raise ValueError(f"kernel: {kernel!r}; pinned configurations exist for {', '.join(table)}")
     if sm not in LIKE:
@@ -31,6 +35,23 @@ def pinned_entry(kernel: str, sm: int, heads: int, batch: int, cache: str = "bf1
         if heads <= entry.get("max_heads", heads) and batch <= entry.get("max_batch", batch):
             return entry
     raise ValueError(f"pinned.json: no entry of {kernel} on sm_{LIKE[sm]} covers heads={heads}, batch={batch}")
+
+
+@functools.cache
+def _text() -> str:
+    return resources.files(__package__).joinpath("pinned.json").read_text()
+
+
+@functools.cache
+def _launch(sm: int, heads: int, batch: int, cache: str) -> dict:
+    entry = pinned_entry("mma", sm, heads, batch, cache)
+    config = triton.Config(**entry["config"]).all_kwargs()
+    return constants_of("mma", cache, sm) | {"entries": entry.get("entries", 0)} | config
+
+
+def pinned_launch(sm: int, q, cache: str) -> dict:
+    """Keywords of `launch.run` for the "mma" kernel without its autotuner: constants, pinned configuration, entries."""
+    return dict(_launch(sm, int(q.shape[1]), int(q.shape[0]), cache))
 
 
 def entry_name(kernel: str, cache: str) -> str:
@@ -69,9 +90,14 @@ def pinned_entries(kernel: str, cache: str = "bf16") -> int:
 
 
 def tuning_of(kernel: str, cache: str = "bf16") -> str:
-    """ "live", or the configuration that a kernel was pinned to.
+    """ "live", or the configuration that a kernel was pinned to; for "auto" the digest of the table that it reads.
 
     `decode` hands it to its operator: the key of AOTAutograd's cache holds an operator's arguments and the source of
     its kernels but not their configurations, so pinned and live runs with one cache folder would share compiled code.
     """
+    if kernel == "auto":
+        return DIGEST
     return _tuning.get(f"{entry_name(kernel, cache)}_kernel", "live")
+
+
+DIGEST = hashlib.sha256(_text().encode()).hexdigest()[:16]

@@ -1,0 +1,64 @@
+"""`decode(kernel="auto")` on a GPU: right, captured and compiled without a tuning, whatever the path."""
+
+import pytest
+import torch
+
+from capturebook.kernels.sparse_mla import decode, decode_reference, error
+from capturebook.kernels.sparse_mla.formats import FORMATS
+from capturebook.kernels.sparse_mla.inputs import make_inputs
+from capturebook.kernels.sparse_mla.op import tuner_of
+from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
+from capturebook.kernels.sparse_mla.shapes import SHAPES
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def untuned(monkeypatch):
+    """Fresh memory is NaN; the autotuners have seen nothing before and must have seen nothing after."""
+    tuners = [tuner_of("mma", cache) for cache in FORMATS]
+    for tuner in tuners:
+        monkeypatch.setattr(tuner, "cache", {})
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+    assert [tuner.cache for tuner in tuners] == [{}, {}]
+
+
+def check(inputs, got, what=""):
+    want, want_lse = decode_reference(*inputs.args())
+    assert error(got[0], want) <= TOLERANCE, what
+    assert lse_error(got[1], want_lse) <= 1e-3, what
+
+
+@pytest.mark.parametrize("cache", FORMATS)
+@pytest.mark.parametrize("batch, heads", [(1, 64), (8, 64), (8, 8), (64, 64), (4, 128), (200, 64)])
+def test_every_bucket(cache, batch, heads):
+    for kind in ("random", "peaked", "sink"):
+        inputs = make_inputs(3, batch, heads, 4096, kind=kind, cache=cache, holes=0.05, device="cuda")
+        check(inputs, decode(*inputs.args(), kernel="auto"), kind)
+
+
+@pytest.mark.parametrize("cache", FORMATS)
+@pytest.mark.parametrize("batch", [2, 64])
+def test_captured_compiled_and_both(cache, batch):
+    static = make_inputs(1, batch, 64, 8192, cache=cache, device="cuda")
+
+    def step(*tensors):
+        out, lse = decode(*tensors, static.scale, kernel="auto")
+        return out + 0.0, lse
+
+    torch._dynamo.reset()
+    for function in (step, torch.compile(step, fullgraph=True)):
+        check(static, function(*static.tensors()))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            outputs = function(*static.tensors())
+        fresh = make_inputs(2, batch, 64, cache=cache, device="cuda", **SHAPES["mixed"].inputs(8192))
+        for target, source in zip(static.tensors(), fresh.tensors()):
+            target.copy_(source)
+        for output in outputs:
+            output.fill_(torch.nan)
+        graph.replay()
+        torch.cuda.synchronize()
+        check(static, outputs)
