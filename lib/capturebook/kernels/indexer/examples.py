@@ -39,5 +39,6 @@ def _arguments(kernel: str, name: str, batch: int, key_format: str, sm: int) -> 
     scores = torch.empty(batch, inputs.page_table.shape[1] * PAGE)
     if name == "select_kernel":
         slots = torch.empty(batch, 512, dtype=torch.int32)
-        return selection_arguments(scores, inputs.page_table, inputs.lengths, slots)
-    return scores_arguments(kernel, inputs.args(), scores) | {"DOT_FP32": False, "E4M3": sm >= 89}
+        return selection_arguments(scores, inputs.page_table, inputs.lengths, slots) | {"PDL": sm >= 90}
+    told = {"DOT_FP32": False, "E4M3": sm >= 89} | ({"PDL": sm >= 90} if kernel == "bounded" else {})
+    return scores_arguments(kernel, inputs.args(), scores) | told

@@ -2,7 +2,9 @@
 
 import torch
 from torch import Tensor
+from triton.runtime.autotuner import Autotuner
 
+from ..glue.launch_rows import options
 from ..sparse_mla.launch import power_of_two
 from .formats import HEAD_DIM, PAGE, format_of
 from .twin import best_slots
@@ -36,9 +38,17 @@ def run_scores(kernel: str, launched, tensors: tuple[Tensor, ...], **constants) 
     arguments = scores_arguments(kernel, tensors, scores) | {"DOT_FP32": False} | constants
     if "E4M3" not in arguments:
         arguments["E4M3"] = arguments["FP8"] and torch.cuda.get_device_capability(page_table.device) >= (8, 9)
+    if kernel == "bounded" and "PDL" not in arguments:
+        arguments |= _early(launched, page_table)
     if width:
         launched[(width, batch) if kernel == "stock" else _programs](**arguments)
     return scores
+
+
+def _early(launched, tensor: Tensor) -> dict:
+    """How a launch is told to start before the one in front of it has ended: see `glue.launch_rows.options`."""
+    told = options(launched.fn if isinstance(launched, Autotuner) else launched, tensor)
+    return {name: value for name, value in told.items() if name != "E4M3"}
 
 
 def _programs(meta: dict) -> tuple[int]:
@@ -48,12 +58,13 @@ def _programs(meta: dict) -> tuple[int]:
 def run_selection(launched, scores: Tensor, page_table: Tensor, lengths: Tensor, topk: int, **constants) -> Tensor:
     """[B, topk] int32 slots of the best of `scores`."""
     slots = page_table.new_empty((len(page_table), topk))
-    launched[(len(page_table),)](**selection_arguments(scores, page_table, lengths, slots), **constants)
+    told = {} if "PDL" in constants else _early(launched, page_table)
+    launched[(len(page_table),)](**selection_arguments(scores, page_table, lengths, slots), **told, **constants)
     return slots
 
 
 def scores_arguments(kernel: str, tensors: tuple[Tensor, ...], scores: Tensor) -> dict:
-    """Arguments of the scores' kernel by name, without DOT_FP32, E4M3 and what a configuration sets."""
+    """Arguments of the scores' kernel by name, without DOT_FP32, E4M3, PDL and what a configuration sets."""
     names = ("q", "weights", "keys", "page_table", "lengths")
     batch, width = tensors[3].shape
     shared = dict(
@@ -72,7 +83,7 @@ def scores_arguments(kernel: str, tensors: tuple[Tensor, ...], scores: Tensor) -
 
 
 def selection_arguments(scores: Tensor, page_table: Tensor, lengths: Tensor, slots: Tensor) -> dict:
-    """Arguments of `select_kernel` by name, without what a configuration sets."""
+    """Arguments of `select_kernel` by name, without PDL and what a configuration sets."""
     batch, topk = slots.shape
     return dict(
         scores=scores,

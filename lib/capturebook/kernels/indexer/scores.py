@@ -3,15 +3,17 @@
 import triton
 import triton.language as tl
 
+from ..glue.tiles import wait_for_previous
 from ..sparse_mla.tiles import load_length
 
 PADDED_CONFIGS = [triton.Config({}, num_warps=warps, num_stages=1) for warps in (4, 8)]
 
 BOUNDED_CONFIGS = [
-    triton.Config({"PROGRAMS": programs}, num_warps=4, num_stages=stages)
-    for programs, stages in ((264, 5), (396, 3), (528, 2), (528, 3), (1056, 2))
+    triton.Config({"PROGRAMS": programs, "TURN": turn}, num_warps=4, num_stages=stages)
+    for programs, turn, stages in ((264, 0, 5), (396, 0, 3), (396, 2, 3), (528, 0, 2), (528, 0, 3), (1056, 0, 2))
 ]
-"""PROGRAMS: CTAs in the fixed grid; the counts are 2 to 6 for each of an H200's 132 SMs."""
+"""PROGRAMS: CTAs in the fixed grid; the counts are 2 to 6 for each of an H200's 132 SMs. TURN: how many pages the turn
+to another request counts for, at most: it empties the pipeline."""
 
 
 @triton.jit
@@ -122,17 +124,25 @@ def bounded_scores_kernel(
     FP8: tl.constexpr,
     E4M3: tl.constexpr,
     DOT_FP32: tl.constexpr,
+    PDL: tl.constexpr,
     ROWS: tl.constexpr,  # a power of two >= batch
     PROGRAMS: tl.constexpr,
+    TURN: tl.constexpr,
 ):
     """PROGRAMS programs share the pages of all requests evenly, whatever the lengths: the work follows their sum.
 
-    The pages of all requests, laid end to end, are cut into runs of equal size; a run may span several requests.
+    The pages of all requests, laid end to end, are cut into runs of equal size; a run may span several requests. In
+    front of a request's pages lie as many that are none as the turn to it costs, unless runs are short.
     """
+    wait_for_previous(PDL)
     rows = tl.arange(0, ROWS)
     found = tl.load(lengths + rows, mask=rows < batch, other=0)
     tiles = tl.cdiv(tl.maximum(tl.minimum(found, table_width * PAGE), 0), PAGE)
     total = tl.sum(tiles, 0)
+    turn = tl.minimum(total // (8 * PROGRAMS), TURN)
+    if TURN > 0:
+        tiles = tl.where(tiles > 0, tiles + turn, 0)
+        total = tl.sum(tiles, 0)
     share = tl.cdiv(total, PROGRAMS)
     first = tl.minimum(tl.program_id(0) * share, total)
     last = tl.minimum(first + share, total)
@@ -143,11 +153,12 @@ def bounded_scores_kernel(
     while start < last:
         query, weight = load_query(q, weights, row, HEADS, D, FP8, DOT_FP32)
         length = load_length(lengths, row, table_width * PAGE)
-        end = start + tl.cdiv(length, PAGE)
+        pages = tl.cdiv(length, PAGE)
+        end = start + tl.where(pages > 0, pages + turn, 0)
         table = page_table + row * table_width
         line = scores + row * table_width * PAGE
-        column = tl.maximum(first, start) - start
-        stop = tl.minimum(last, end) - start
+        column = tl.maximum(tl.maximum(first, start) - start - turn, 0)
+        stop = tl.minimum(last, end) - start - turn
         # The next page's number travels as a loop variable: loaded where it is used, it would take a stage of the
         # pipeline from the keys it points at.
         page = tl.load(table + column, mask=column < stop, other=0)

@@ -3,17 +3,21 @@
 import triton
 import triton.language as tl
 
+from ..glue.tiles import wait_for_previous
 from ..sparse_mla.tiles import load_length
 
 CONFIGS = [
-    triton.Config({"SHORT": short, "BLOCK": block}, num_warps=warps, num_stages=1)
+    triton.Config({"SHORT": short, "BLOCK": block, "WIDE": 32 * warps}, num_warps=warps, num_stages=1)
     for short, block, warps in ((2048, 8192, 8), (2048, 8192, 16), (2048, 4096, 8), (2048, 4096, 4), (1024, 4096, 8))
 ]
 """Scores that stay in registers: SHORT of a row no longer than that, else BLOCK. A longer row's others are read again
-in each pass, from the caches. One launch has rows of both kinds, so both are in one kernel."""
+in each pass, from the caches. One launch has rows of both kinds, so both are in one kernel. WIDE: threads."""
 
-GUESSES = tl.constexpr(12)
-"""Passes that interpolate before plain bisection, which ends in 32: normal scores take 9 passes, 13 at most."""
+BY_VALUE = tl.constexpr(10)
+"""Passes that cut the range of scores into fifths before those that cut the range of their bits, of which 14 end it.
+Normal scores take 6 passes, 10 at most."""
+
+LOWEST = tl.constexpr(-2147483648)
 
 
 @triton.jit
@@ -33,108 +37,144 @@ def value_of(key):
 
 
 @triton.jit
-def positions(start, PAGE: tl.constexpr, BLOCK: tl.constexpr):
-    """[BLOCK / PAGE, PAGE]: positions from `start` on, a page in a row."""
-    return start + tl.arange(0, BLOCK // PAGE)[:, None] * PAGE + tl.arange(0, PAGE)[None, :]
+def positions(start, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """[WIDE, BLOCK / WIDE]: positions from `start` on, neighbours in neighbouring threads, a row in one thread.
+
+    Told that there are no neighbours, the compiler reads them one by one. Else it reads four at a time, and what comes
+    of them goes through shared memory before slots can be written one by one.
+    """
+    at = start + tl.arange(0, WIDE)[:, None] + tl.arange(0, BLOCK // WIDE)[None, :] * WIDE
+    return tl.max_contiguous(at, [1, 1])
 
 
 @triton.jit
-def load_keys(line, start, length, beyond, PAGE: tl.constexpr, BLOCK: tl.constexpr):
-    """BLOCK scores from `start` as int32 that compare like them; `beyond` behind the length."""
-    position = positions(start, PAGE, BLOCK)
-    return tl.where(position < length, key_of(tl.load(line + position, mask=position < length, other=0.0)), beyond)
+def load_keys(line, start, length, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """BLOCK scores from `start` as int32 that compare like them; LOWEST, which no score has, behind the length."""
+    at = positions(start, WIDE, BLOCK)
+    return tl.where(at < length, key_of(tl.load(line + at, mask=at < length, other=0.0)), LOWEST)
 
 
 @triton.jit
-def count(head, line, length, threshold, PAGE: tl.constexpr, BLOCK: tl.constexpr):
-    """How many scores of a row are at or above the threshold; `head` holds the first BLOCK of them."""
-    found = (head >= threshold).to(tl.int32)
+def smaller_larger(small, large, other_small, other_large):
+    return tl.minimum(small, other_small), tl.maximum(large, other_large)
+
+
+@triton.jit
+def extremes(head, line, length, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """(smallest, largest) score of a row; `head` holds the first BLOCK of them."""
+    small, large = tl.where(head == LOWEST, 2147483647, head), head
     for start in tl.range(BLOCK, length, BLOCK):
-        found += (load_keys(line, start, length, -2147483648, PAGE, BLOCK) >= threshold).to(tl.int32)
-    return tl.sum(found)
+        tile = load_keys(line, start, length, WIDE, BLOCK)
+        small = tl.minimum(small, tl.where(tile == LOWEST, 2147483647, tile))
+        large = tl.maximum(large, tile)
+    return tl.reduce((tl.min(small, 1), tl.max(large, 1)), 0, smaller_larger)
 
 
 @triton.jit
-def extremes(line, length, PAGE: tl.constexpr, BLOCK: tl.constexpr):
-    """(smallest, largest) score of a row, as int64 keys."""
-    small = load_keys(line, 0, length, 2147483647, PAGE, BLOCK)
-    large = load_keys(line, 0, length, -2147483648, PAGE, BLOCK)
+def add_four(a, b, c, d, e, f, g, h):
+    return a + e, b + f, c + g, d + h
+
+
+@triton.jit
+def two_counts(tile, first, second):
+    """Which scores are at or above two thresholds, in the halves of a word."""
+    return (tile >= first).to(tl.int32) | ((tile >= second).to(tl.int32) << 16)
+
+
+@triton.jit
+def count(head, line, length, t0, t1, t2, t3, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """How many scores of a row are at or above each of four thresholds: one exchange between threads for all."""
+    low, high = two_counts(head, t0, t1), two_counts(head, t2, t3)
     for start in tl.range(BLOCK, length, BLOCK):
-        small = tl.minimum(small, load_keys(line, start, length, 2147483647, PAGE, BLOCK))
-        large = tl.maximum(large, load_keys(line, start, length, -2147483648, PAGE, BLOCK))
-    return tl.min(small).to(tl.int64), tl.max(large).to(tl.int64)
+        tile = load_keys(line, start, length, WIDE, BLOCK)
+        low += two_counts(tile, t0, t1)
+        high += two_counts(tile, t2, t3)
+    low, high = tl.sum(low, 1), tl.sum(high, 1)  # what a thread has fits into half a word; a row's need not
+    return tl.reduce((low & 0xFFFF, low >> 16, high & 0xFFFF, high >> 16), 0, add_four)
 
 
 @triton.jit
-def search(head, line, length, topk, PAGE: tl.constexpr, BLOCK: tl.constexpr):
+def threshold(low, high, step, part: tl.constexpr):
+    """A key strictly between two, `part` fifths of the way: by the scores' values, in later passes by their keys."""
+    left, right = value_of(low.to(tl.int32)), value_of(high.to(tl.int32))
+    by_value = key_of(left + (right - left) * (part * 0.2)).to(tl.int64)
+    found = tl.where(step < BY_VALUE, by_value, low + (high - low) * part // 5)
+    return tl.minimum(tl.maximum(found, low + 1), high - 1).to(tl.int32)
+
+
+@triton.jit
+def search(head, line, length, topk, WIDE: tl.constexpr, BLOCK: tl.constexpr):
     """(edge, missing): all keys above the edge are taken, and of those equal to it as many as are missing.
 
-    Between two thresholds, one with more than topk scores at or above it and one with `above` <= topk, the next is
-    interpolated in the logarithm of the counts; an end that stays twice in a row counts half (the Illinois rule).
+    Between two thresholds, one with more than topk scores at or above it and one with `above` <= topk, four more are
+    tried in each pass.
     """
-    low, highest = extremes(line, length, PAGE, BLOCK)
+    least, most = extremes(head, line, length, WIDE, BLOCK)
     # A row of up to topk keys takes no pass: all it has are equal to the lowest, or above it.
-    high = tl.where(length > topk, highest, low) + 1
-    below = length
+    low = least.to(tl.int64)
+    high = tl.where(length > topk, most.to(tl.int64), low) + 1
     above = tl.full([], 0, tl.int32)
     step = 0
-    moved = 0  # 1: the lower threshold moved last; -1: the upper
-    low_weight = 1.0
-    high_weight = 1.0
     while (above < topk) & (high - low > 1):
-        to_low = tl.log2(below.to(tl.float32) / topk) * low_weight
-        to_high = tl.log2(topk / tl.maximum(above.to(tl.float32), 0.5)) * high_weight
-        left, right = value_of(low.to(tl.int32)), value_of(high.to(tl.int32))
-        guess = key_of(left + (right - left) * (to_low / (to_low + to_high))).to(tl.int64)
-        middle = tl.where(step < GUESSES, guess, low + (high - low) // 2)
-        middle = tl.minimum(tl.maximum(middle, low + 1), high - 1)
-        found = count(head, line, length, middle.to(tl.int32), PAGE, BLOCK)
-        more = found > topk
-        low = tl.where(more, middle, low)
-        below = tl.where(more, found, below)
-        high = tl.where(more, high, middle)
-        above = tl.where(more, above, found)
-        high_weight = tl.where(more & (moved == 1), high_weight * 0.5, 1.0)
-        low_weight = tl.where((found <= topk) & (moved == -1), low_weight * 0.5, 1.0)
-        moved = tl.where(more, 1, -1)
+        t0, t1 = threshold(low, high, step, 1), threshold(low, high, step, 2)
+        t2, t3 = threshold(low, high, step, 3), threshold(low, high, step, 4)
+        n0, n1, n2, n3 = count(head, line, length, t0, t1, t2, t3, WIDE, BLOCK)
+        # counts fall as thresholds rise: the last with too many, and the first without
+        low = tl.where(n0 > topk, t0.to(tl.int64), low)
+        low = tl.where(n1 > topk, t1.to(tl.int64), low)
+        low = tl.where(n2 > topk, t2.to(tl.int64), low)
+        low = tl.where(n3 > topk, t3.to(tl.int64), low)
+        high, above = tl.where(n3 <= topk, t3.to(tl.int64), high), tl.where(n3 <= topk, n3, above)
+        high, above = tl.where(n2 <= topk, t2.to(tl.int64), high), tl.where(n2 <= topk, n2, above)
+        high, above = tl.where(n1 <= topk, t1.to(tl.int64), high), tl.where(n1 <= topk, n1, above)
+        high, above = tl.where(n0 <= topk, t0.to(tl.int64), high), tl.where(n0 <= topk, n0, above)
         step += 1
     return (high - 1).to(tl.int32), topk - above
 
 
 @triton.jit
-def take(tile, start, taken, equal, edge, missing, length, table, target, PAGE: tl.constexpr, BLOCK: tl.constexpr):
-    """Writes a tile's selected slots; returns `taken` and `equal`, how many scores were above the edge and at it.
+def take(
+    tile,
+    start,
+    taken,
+    equal,
+    edge,
+    missing,
+    length,
+    table,
+    target,
+    PAGE: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Writes a tile's selected slots, thread by thread; returns `taken` and `equal`: scores above the edge and at it.
 
-    Both are counted at once, those at the edge in the upper half of a word: within a page, which stays in a warp, and
-    over the pages.
+    Both are counted at once, those at the edge in the upper half of a word: within a thread, and over the threads.
     """
-    position = positions(start, PAGE, BLOCK)
-    over = ((tile > edge) & (position < length)).to(tl.int32)
-    even = ((tile == edge) & (position < length)).to(tl.int32)
+    at = positions(start, WIDE, BLOCK)
+    page = tl.load(table + at // PAGE, mask=at < length, other=0)
+    over = ((tile > edge) & (at < length)).to(tl.int32)
+    even = ((tile == edge) & (at < length)).to(tl.int32)
     both = over | (even << 16)
-    pages = tl.sum(both, 1)
-    ends = tl.cumsum(pages, 0)
-    before = (ends - pages)[:, None] + tl.cumsum(both, 1) - both
+    own = tl.sum(both, 1)
+    before = (tl.cumsum(own, 0) - own)[:, None] + tl.cumsum(both, 1) - both
     over_before = taken + (before & 0xFFFF)
     even_before = equal + (before >> 16)
     chosen = (over | (even & (even_before < missing).to(tl.int32))) > 0
-    column = start // PAGE + tl.arange(0, BLOCK // PAGE)
-    page = tl.load(table + column, mask=column * PAGE < length, other=0)
-    slot = page[:, None] * PAGE + tl.arange(0, PAGE)[None, :]
-    tl.store(target + over_before + tl.minimum(even_before, missing), slot, mask=chosen)
-    total = tl.sum(pages, 0)
+    tl.store(target + over_before + tl.minimum(even_before, missing), page * PAGE + at % PAGE, mask=chosen)
+    total = tl.sum(own, 0)
     return taken + (total & 0xFFFF), equal + (total >> 16)
 
 
 @triton.jit
-def select_row(line, table, target, length, topk, PAGE: tl.constexpr, BLOCK: tl.constexpr):
-    """The slots of one row, in order of position; of equal scores at the edge the first are taken."""
-    head = load_keys(line, 0, length, -2147483648, PAGE, BLOCK)
-    edge, missing = search(head, line, length, topk, PAGE, BLOCK)
-    taken, equal = take(head, 0, 0, 0, edge, missing, length, table, target, PAGE, BLOCK)
+def select_row(line, table, target, length, topk, PAGE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """The slots of one row."""
+    head = load_keys(line, 0, length, WIDE, BLOCK)
+    edge, missing = search(head, line, length, topk, WIDE, BLOCK)
+    taken, equal = take(head, 0, 0, 0, edge, missing, length, table, target, PAGE, WIDE, BLOCK)
     for start in tl.range(BLOCK, length, BLOCK):
-        tile = load_keys(line, start, length, -2147483648, PAGE, BLOCK)
-        taken, equal = take(tile, start, taken, equal, edge, missing, length, table, target, PAGE, BLOCK)
+        tile = load_keys(line, start, length, WIDE, BLOCK)
+        taken, equal = take(tile, start, taken, equal, edge, missing, length, table, target, PAGE, WIDE, BLOCK)
 
 
 @triton.autotune(configs=CONFIGS, key=["batch_bucket"])
@@ -149,18 +189,21 @@ def select_kernel(
     batch_bucket,
     PAGE: tl.constexpr,
     TOPK: tl.constexpr,  # a power of two >= topk
+    PDL: tl.constexpr,
     SHORT: tl.constexpr,
     BLOCK: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     """One program per request."""
     row = tl.program_id(0).to(tl.int64)
+    wait_for_previous(PDL)
     length = load_length(lengths, row, table_width * PAGE)
     line = scores + row * table_width * PAGE
     table = page_table + row * table_width
     target = slots + row * topk
     if length <= SHORT:
-        select_row(line, table, target, length, topk, PAGE, SHORT)
+        select_row(line, table, target, length, topk, PAGE, WIDE, SHORT)
     else:
-        select_row(line, table, target, length, topk, PAGE, BLOCK)
+        select_row(line, table, target, length, topk, PAGE, WIDE, BLOCK)
     place = tl.arange(0, TOPK)
     tl.store(target + place, -1, mask=(place >= length) & (place < topk))
