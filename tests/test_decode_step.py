@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from capturebook.kernels.compressor.stores import store, store_keys
+from capturebook.kernels.routing import combine_reference
 from capturebook.kernels.sparse_mla.formats import dequantise, quantise
 from capturebook.measure import own_step
 from capturebook.probes.compare import clone, copy_into
@@ -22,7 +23,7 @@ SMALL = {"size": "small", "batch": 3, "context": 512, "max_context": 1024}
 FORMATS = {
     "bf16": {},
     "fp8": {"cache": "fp8", "keys": "fp8", "routing": "hash", "padded": True, "indexer": "stock", "glue": "fused"}
-    | {"experts": "fp8"},
+    | {"experts": "fp8", "router": "fused"},
 }
 
 
@@ -133,14 +134,19 @@ def test_grouped_experts_are_the_sum_of_each():
     ids[:, 0] = 3  # one expert that everyone wants, and others that nobody does
     ids[:, 1] = torch.tensor([0, 1, 0, 1, 0])
     weights, act = normal(5, 2), lambda both: swiglu(both, 10.0)
-    arguments = (x, ids, weights, Matrices(up), Matrices(down), act)
-    assert torch.allclose(grouped(*arguments), one_by_one(*arguments), atol=1e-5)
+
+    def summed(rows, order):
+        return combine_reference(rows, order, weights.to(rows.dtype), torch.zeros(5, 32, dtype=rows.dtype))
+
+    arguments = (x, ids, Matrices(up), Matrices(down), act)
+    exact = summed(*one_by_one(*arguments))
+    assert torch.allclose(summed(*grouped(*arguments)), exact, atol=1e-5)
     fp8 = (Matrices(*quantised(up)), Matrices(*quantised(down)), act)
     x = x.bfloat16()
-    got, want = grouped(x, ids, weights, *fp8), one_by_one(x.double(), ids, weights, *fp8)
+    got, want = summed(*grouped(x, ids, *fp8)), summed(*one_by_one(x.double(), ids, *fp8))
     assert (got - want).abs().max() <= 0.03 * want.abs().max()
     # e4m3 rounds a value by up to 2 ** -4 of it, matrices and rows, twice on their way; sums average that
-    assert 0.01 < (one_by_one(*arguments) - want).abs().max() / want.abs().max() <= 0.15
+    assert 0.01 < (exact - want).abs().max() / want.abs().max() <= 0.15
 
 
 def test_the_gpu_takes_the_shapes_of_scaled_experts():
@@ -243,6 +249,7 @@ def test_positions_stay_in_the_context():
         ({"routing": "random"}, "routing: 'random'; allowed: score, hash"),
         ({"glue": "fast"}, "glue: 'fast'; allowed: eager, compiled, fused"),
         ({"cache": "fp4"}, "cache: 'fp4'; allowed: bf16, fp8"),
+        ({"router": "fast"}, "router: 'fast'; allowed: torch, fused"),
         ({"experts": "fp4"}, "experts: 'fp4'; allowed: bf16, fp8"),
         ({"keys": "fp4"}, "keys: 'fp4'; allowed: bf16, fp8"),
         ({"sync": "none"}, "sync: 'none'; allowed: stream, event"),

@@ -1,10 +1,12 @@
 """The decode step's layers against transformers' DeepSeek-V4, token by token until both compressors close windows."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
+from capturebook.kernels.routing import route_reference
 from capturebook.subjects.decode_step import model
 from capturebook.subjects.decode_step.ops import torch_ops, triton_ops
 from capturebook.subjects.decode_step.state import make_requests, make_state
@@ -45,7 +47,8 @@ def run(shape, dtype: torch.dtype, ops, fed: bool):
         for number, (layer, seen) in enumerate(zip(stack.layers, watched.seen)):
             used = ops
             if fed:
-                used = replace(used, choose=lambda scores, active, ids=seen["experts"]: ids)
+                choose = lambda scores, active, ids=seen["experts"]: ids  # noqa: E731
+                used = replace(used, route=partial(route_reference, choose=choose))
             wanted = {"experts": seen["experts"]}
             if "chosen" in seen:
                 wanted["slots"] = slots_of(requests, seen["chosen"], shape.topk)

@@ -45,8 +45,8 @@ def test_labels_change_nothing_and_are_seen_in_a_trace(stack):
             events = profile(lambda step=step: results.append(step(*inputs)["1.hca.streams"]))
     assert torch.equal(*results)
     names = [e["name"] for e in events if e.get("cat") == "user_annotation"]
-    assert names.count("class:attention") == 2 and names.count("class:indexer") == 1 and names.count("class:moe") == 2
-    assert names.count("class:glue") >= 12
+    assert names.count("class:attention") == 2 and names.count("class:indexer") == 1 and names.count("class:moe") == 4
+    assert names.count("class:routing") == 2 and names.count("class:glue") >= 12
 
 
 def traced(*work, ranges=()):
@@ -74,14 +74,14 @@ def test_kernels_belong_to_the_innermost_range():
         ("silu", "glue"),
     ]
     found = times(traced(*work), order)
-    assert found["us"] == {"attention": 7.0, "indexer": 0.0, "moe": 0.0, "gemm": 5.0, "glue": 3.0}
-    assert found["launches"] == {"attention": 1, "indexer": 0, "moe": 0, "gemm": 1, "glue": 2}
+    assert found["us"] == dict.fromkeys(CLASSES, 0.0) | {"attention": 7.0, "gemm": 5.0, "glue": 3.0}
+    assert found["launches"] == dict.fromkeys(CLASSES, 0) | {"attention": 1, "gemm": 1, "glue": 2}
     assert found["top"][0] == {"kernel": "mma_kernel", "class": "attention", "us": 7.0}
     assert found["unmatched"] == 0
     # another order, and a kernel that starts while the one before it runs: only what is behind that counts
     early = [("mma_kernel", 1, 9.0), ("silu", 4, 8.0), ("nvjet_other", 20, 3.0), ("elementwise", 30, 1.0)]
     found = times(traced(*early), order)
-    assert found["us"] == {"attention": 9.0, "indexer": 0.0, "moe": 0.0, "gemm": 3.0, "glue": 3.0}
+    assert found["us"] == dict.fromkeys(CLASSES, 0.0) | {"attention": 9.0, "gemm": 3.0, "glue": 3.0}
     assert found["unmatched"] == 1
 
 

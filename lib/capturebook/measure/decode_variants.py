@@ -13,6 +13,7 @@ class Switches:
     padded: bool = False
     indexer: str = "bounded"
     glue: str = "fused"
+    router: str = "torch"
     overlap: bool = False
     whole: bool = False  # torch.compile on the step itself
 
@@ -25,7 +26,8 @@ LADDER = {
     "mma, bounded indexer": replace(STOCK, kernel="mma", indexer="bounded"),
     "and fused glue": Switches(padded=True),
     "and own heads only": Switches(),
-    "and overlap": Switches(overlap=True),
+    "and fused routing": Switches(router="fused"),
+    "and overlap": Switches(router="fused", overlap=True),
 }
 """By name; "padded" is the kernel given 64 heads where the rank has 8."""
 
@@ -52,9 +54,10 @@ def function(stack, switches: Switches, label: Callable | None = None) -> Callab
         padded = KERNEL_HEADS if switches.padded else layer.attention.shape.heads
         attention = replace(layer.attention, lanes=lanes, padded=padded)
         layers.append(replace(layer, attention=attention, moe=replace(layer.moe, lanes=lanes)))
-    ops = triton_ops(switches.kernel, switches.indexer, switches.glue)
+    ops = triton_ops(switches.kernel, switches.indexer, switches.glue, switches.router)
     if label:
-        classes = {"attend": "attention", "select": "indexer", "experts": "moe", **dict.fromkeys(GLUE, "glue")}
+        classes = {"attend": "attention", "select": "indexer", "experts": "moe", "route": "routing", "combine": "moe"}
+        classes |= {**dict.fromkeys(GLUE, "glue")}
         ops = replace(ops, **{name: label(getattr(ops, name), group) for name, group in classes.items()})
     step = partial(replace(stack, layers=tuple(layers), lanes=lanes), ops)
     if not switches.whole:

@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-CLASSES = ("attention", "indexer", "moe", "gemm", "glue")
-"""Sparse MLA; scores and selection; routed experts and their sorting; other matmuls; all else, routing included."""
+CLASSES = ("attention", "indexer", "moe", "gemm", "routing", "glue")
+"""Sparse MLA; scores and selection; routed experts, their sorting and sum; other matmuls; which experts; all else."""
 
 MATMULS = ("gemm", "gemv", "nvjet", "cutlass", "splitk", "xmma", "dot_kernel")
 """Parts of the names of cuBLAS's kernels."""

@@ -76,7 +76,7 @@ def _model_row(row: dict) -> list:
 
 def _draw(rows: list[dict], width: float):
     names = [f"{row['variant']} · batch {row['batch']}, {row['context']} of {row['max_context']}" for row in rows]
-    colours = ("#d55e00", "#cc79a7", "#009e73", "#0072b2", "#b9c2cb")
+    colours = ("#d55e00", "#cc79a7", "#009e73", "#0072b2", "#e69f00", "#b9c2cb")
     with draw.canvas(width, 0.5) as fig:
         axes = fig.subplots()
         middles = draw.named_rows(axes, names, 1, 0.17)
@@ -95,7 +95,7 @@ def _draw(rows: list[dict], width: float):
         axes.set_xlabel("ms of a step")
         handles, labels = axes.get_legend_handles_labels()
         seen = dict(zip(labels, handles))
-        fig.legend(seen.values(), seen, loc="outside lower left", ncols=3 if width < 5 else 6, frameon=False)
+        fig.legend(seen.values(), seen, loc="outside lower left", ncols=3 if width < 5 else 7, frameon=False)
     return fig
 
 

@@ -23,14 +23,15 @@ def quantised(rows: Tensor) -> tuple[Tensor, Tensor]:
     return (x / scale[..., None]).to(torch.float8_e4m3fn), scale
 
 
-def grouped(x: Tensor, ids: Tensor, weights: Tensor, up: Matrices, down: Matrices, swiglu) -> Tensor:
-    """[B, hidden]: the weighted sum of each token's experts.
+def grouped(x: Tensor, ids: Tensor, up: Matrices, down: Matrices, swiglu) -> tuple[Tensor, Tensor]:
+    """What each token's experts give, rows [B * active, hidden] sorted by expert, and which (token, choice) each row is
+    of: order [B * active] int64, choices of a token side by side.
 
-    x [B, hidden]; ids [B, active] int64; weights [B, active], fp32; up [E, 2 width, hidden], gate then up; down
-    [E, hidden, width]; swiglu: [N, 2 width] -> [N, width]. Rows of a group follow each other, and how many there are is
-    read on the device, so shapes do not follow the routing. e4m3 matrices are met by rows in e4m3, and x is bf16.
+    x [B, hidden]; ids [B, active] int64; up [E, 2 width, hidden], gate then up; down [E, hidden, width]; swiglu:
+    [N, 2 width] -> [N, width]. Rows of a group follow each other, and how many there are is read on the device, so
+    shapes do not follow the routing. e4m3 matrices are met by rows in e4m3, and x is bf16.
     """
-    batch, active = ids.shape
+    active = ids.shape[1]
     # 16 bits are sorted in fewer passes than 64, which alone took 27 us on an H200
     chosen, order = ids.flatten().short().sort()
     experts = torch.arange(len(up.values), device=x.device, dtype=torch.int16)
@@ -38,13 +39,10 @@ def grouped(x: Tensor, ids: Tensor, weights: Tensor, up: Matrices, down: Matrice
     token = order // active
     if up.scale is None:
         between = swiglu(torch.nn.functional.grouped_mm(x[token], up.values.transpose(1, 2), offs=ends))
-        out = torch.nn.functional.grouped_mm(between, down.values.transpose(1, 2), offs=ends)
-    else:
-        values, scale = quantised(x)
-        between = swiglu(scaled_matmul(values[token], scale[token], up, ends, chosen))
-        out = scaled_matmul(*quantised(between), down, ends, chosen)
-    back = torch.empty_like(out).index_copy_(0, order, out)  # to the order of ids: a permutation
-    return (back.view(batch, active, -1) * weights[:, :, None]).sum(1).to(x.dtype)
+        return torch.nn.functional.grouped_mm(between, down.values.transpose(1, 2), offs=ends), order
+    values, scale = quantised(x)
+    between = swiglu(scaled_matmul(values[token], scale[token], up, ends, chosen))
+    return scaled_matmul(*quantised(between), down, ends, chosen), order
 
 
 def scaled_matmul(rows: Tensor, scale: Tensor, matrices: Matrices, ends: Tensor, chosen: Tensor) -> Tensor:
@@ -59,15 +57,15 @@ def scaled_matmul(rows: Tensor, scale: Tensor, matrices: Matrices, ends: Tensor,
     return (plain * scale[:, None] * matrices.scale[chosen.long()]).bfloat16()
 
 
-def one_by_one(x: Tensor, ids: Tensor, weights: Tensor, up: Matrices, down: Matrices, swiglu) -> Tensor:
-    """The same from its definition, an expert at a time, in x's dtype (float64, say): the reference. Rows that meet
-    e4m3 matrices are rounded to e4m3, which is what the step is, not an error of it. It reads ids on the host."""
-    out = torch.zeros_like(x)
+def one_by_one(x: Tensor, ids: Tensor, up: Matrices, down: Matrices, swiglu) -> tuple[Tensor, Tensor]:
+    """The same from its definition, an expert at a time, in x's dtype (float64, say), in the order of ids: the
+    reference. Rows that meet e4m3 matrices are rounded to e4m3, which is what the step is, not an error of it. It reads
+    ids on the host."""
+    out = x.new_zeros(ids.numel(), x.shape[1])
     for expert in ids.unique().tolist():
         token, place = (ids == expert).nonzero(as_tuple=True)
-        between = swiglu(_product(x[token], up, expert))
-        out.index_add_(0, token, _product(between, down, expert) * weights[token, place, None].to(x.dtype))
-    return out
+        out[token * ids.shape[1] + place] = _product(swiglu(_product(x[token], up, expert)), down, expert)
+    return out, torch.arange(len(out), device=x.device)
 
 
 def _product(rows: Tensor, matrices: Matrices, expert: int) -> Tensor:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from .attention import linear
@@ -30,15 +29,9 @@ class Moe:
 
         with self.lanes.fork("shared"):
             shared = linear(swiglu(linear(x, w["shared.up"])), w["shared.down"])
-        scores = linear(x, w["router"]).to(torch.promote_types(x.dtype, torch.float32))
-        scores = torch.nn.functional.softplus(scores).sqrt()
-        if "router.table" in w:
-            ids = w["router.table"][tokens].long()
-        else:
-            ids = ops.choose(scores + w["router.bias"], s.active)
-        weights = scores.gather(1, ids)
-        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20) * s.routed_scaling
+        chooser = (w.get("router.bias"), w.get("router.table"), tokens)
+        ids, weights = ops.route(linear(x, w["router"]), *chooser, s.active, s.routed_scaling)
         up, down = (Matrices(w[f"experts.{name}"], w.get(f"experts.{name}.scale")) for name in ("up", "down"))
-        routed = ops.experts(x, ids, weights, up, down, swiglu)
+        rows, order = ops.experts(x, ids, up, down, swiglu)
         self.lanes.join("shared")
-        return routed + shared, ids
+        return ops.combine(rows, order, weights, shared), ids

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import torch
-from torch import Tensor
 
 from ...kernels.indexer import select, select_twin
+from ...kernels.routing import combine, combine_reference, route, route_reference
 from ...kernels.sparse_mla import decode, decode_twin
 from . import glue as eager
 from . import glue_fused as fused
@@ -27,6 +27,9 @@ GLUE = (
 )
 """The functions of `glue`, each a field of Ops. What they are given and give is said there."""
 
+ROUTERS = ("torch", "fused")
+"""Routing and the sum of experts: torch ops, or the operators of `kernels.routing`."""
+
 GLUES = ("eager", "compiled", "fused")
 """Torch ops; each function of them under torch.compile by itself; the operators of `kernels.glue`, as far as there is
 one (see `glue_fused`)."""
@@ -34,14 +37,14 @@ one (see `glue_fused`)."""
 
 @dataclass(frozen=True)
 class Ops:
-    """attend, select: as `sparse_mla.decode` and `indexer.select`. choose(biased scores [B, experts], active) -> [B,
-    active] int64. experts(x, ids, weights, up, down, swiglu) -> [B, hidden]: see `experts.grouped`. The rest: `glue`.
-    """
+    """attend, select: as `sparse_mla.decode` and `indexer.select`; experts: as `experts.grouped`; route, combine: as in
+    `kernels.routing`. The rest: `glue`."""
 
     attend: Callable
     select: Callable
-    choose: Callable
-    experts: Callable
+    experts: Callable = grouped
+    route: Callable = route_reference
+    combine: Callable = combine_reference
     enter: Callable = eager.enter
     between: Callable = eager.between
     leave: Callable = eager.leave
@@ -52,11 +55,6 @@ class Ops:
     heads_out: Callable = eager.heads_out
     index_heads: Callable = eager.index_heads
     swiglu: Callable = eager.swiglu
-
-
-def choose(scores: Tensor, active: int) -> Tensor:
-    """[B, active] int64: the experts with the largest biased scores."""
-    return scores.topk(active, dim=-1, sorted=False).indices
 
 
 @cache
@@ -76,12 +74,16 @@ def with_glue(ops: Ops, glue: str) -> Ops:
     return ops
 
 
-def triton_ops(kernel: str, indexer: str, glue: str) -> Ops:
-    """The operators of `kernels` (on a CPU they are torch ops)."""
-    ops = Ops(partial(decode, kernel=kernel), partial(select, kernel=indexer), choose, grouped)
+def triton_ops(kernel: str, indexer: str, glue: str, router: str = "torch") -> Ops:
+    """The operators of `kernels` (on a CPU they are torch ops). router: "torch", or "fused". Raises ValueError."""
+    if router not in ROUTERS:
+        raise ValueError(f"router: {router!r}; allowed: {', '.join(ROUTERS)}")
+    ops = Ops(partial(decode, kernel=kernel), partial(select, kernel=indexer))
+    if router == "fused":
+        ops = replace(ops, route=route, combine=combine)
     return with_glue(ops, glue)
 
 
 def torch_ops(glue: str = "eager") -> Ops:
     """Torch ops in place of all Triton: the twin. Any sizes, bf16 or fp32."""
-    return with_glue(Ops(decode_twin, select_twin, choose, grouped), glue)
+    return with_glue(Ops(decode_twin, select_twin), glue)

@@ -1,12 +1,14 @@
 """What a step gave against float64: each layer alone, from its own input, with what was chosen held to its scores."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ...kernels.indexer import error as selection_error
 from ...kernels.indexer import scores_reference
+from ...kernels.routing.reference import route_reference
 from ...kernels.sparse_mla import decode_reference
 from .experts import one_by_one
 from .model import Stack
@@ -41,7 +43,8 @@ class Given:
         return ids
 
     def ops(self) -> Ops:
-        return Ops(decode_reference, self.select, self.choose, one_by_one)
+        route = partial(route_reference, choose=self.choose)
+        return Ops(decode_reference, self.select, one_by_one, route)
 
 
 def errors(stack: Stack, streams: Tensor, tokens: Tensor, outputs: dict[str, Tensor]) -> dict[str, float]:

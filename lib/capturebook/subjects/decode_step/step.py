@@ -41,6 +41,7 @@ def build(
     indexer: str = "bounded",
     glue: str = "eager",
     routing: str = "score",
+    router: str = "torch",
     experts: str = "bf16",
     cache: str = "bf16",
     keys: str = "bf16",
@@ -55,7 +56,8 @@ def build(
 
     layers: of "swa", "csa", "hca", in order. size: "flash", or "small" for a CPU. kernel: of the attention, "mma" or
     "simt"; padded: it is given 64 heads where the rank has fewer. indexer: "bounded" or "stock". glue: "eager",
-    "compiled" or "fused" (see `ops.GLUES`). routing: "score", or "hash" by token. experts, cache, keys: "bf16" or
+    "compiled" or "fused" (see `ops.GLUES`). routing: "score", or "hash" by token; router:
+    "torch" or "fused" (see `ops.ROUTERS`). experts, cache, keys: "bf16" or
     "fp8"; other weights are bf16, all of them random. overlap: side streams for the compressor, the indexer and the
     shared expert, forked and joined by `sync`, with a `graph_break` for torch.compile (see `Lanes`). context: what a
     request has room for in the caches; max_context: in its page table and lists.
@@ -80,7 +82,7 @@ def build(
     if indexer not in indexer_pinned.TUNERS:
         raise ValueError(f"indexer: {indexer!r}; allowed: {', '.join(indexer_pinned.TUNERS)}")
     tuner, shape = tuner_of(kernel, cache), SIZES[size].rank(tp)
-    ops = triton_ops(kernel, indexer, glue)
+    ops = triton_ops(kernel, indexer, glue, router)
     lanes = Lanes(LANES if overlap else (), sync, graph_break)
     sizes = (size, tp, routing, experts, cache, keys, batch, context, max_context, device)
     made = assemble(list(layers), *sizes, lanes, padded)
