@@ -297,6 +297,21 @@ def test_peers_gather_what_the_reference_reads():
         assert error(out, want) < 1e-6 and torch.allclose(lse, want_lse)
 
 
+def test_a_sink_as_one_row_more_is_the_sink():
+    from capturebook.kernels.sparse_mla import decode_reference, error
+    from capturebook.kernels.sparse_mla.inputs import make_inputs
+
+    one = make_inputs(4, 2, 16, 1024, kind="sink", holes=0.1)
+    *tensors, sink, scale = one.args()
+    rows, valid = peers.with_sink(*peers.gathered(*tensors))
+    scores = (one.q.double() @ rows.double().mT * scale).masked_fill(~valid[:, None], -math.inf)
+    scores[:, :, -1] = sink.double()
+    lse = torch.logsumexp(scores, -1)
+    want, want_lse = decode_reference(*one.args())
+    assert error(torch.softmax(scores, -1) @ rows.double(), want) < 1e-6
+    assert torch.allclose(peers.without_sink(lse, sink.double()), want_lse)
+
+
 def test_flashmla_reads_the_pages_as_they_lie():
     cache = torch.arange(3 * 37_440, dtype=torch.int64).to(torch.uint8).view(3, 37_440)
     pages = peers._paged(cache)

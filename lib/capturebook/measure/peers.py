@@ -76,34 +76,45 @@ def gather_bmm(*args):
     return torch.bmm(weights.to(q.dtype), rows), lse
 
 
+def with_sink(rows, valid):
+    """The gathered rows and their mask with one row more, zeros: its score is the sink, and it adds nothing to out."""
+    import torch
+
+    zero = rows.new_zeros((len(rows), 1, rows.shape[2]))
+    return torch.cat((rows, zero), dim=1), torch.cat((valid, valid.new_ones((len(rows), 1))), dim=1)
+
+
+def without_sink(lse, sink):
+    """lse of the scores alone from that with the sink's."""
+    import torch
+
+    return lse + torch.log1p(-torch.exp(sink - lse))
+
+
 def sdpa(*args):
     """torch's memory-efficient attention on gathered rows (the others refuse 512 wide heads), heads as query rows."""
     import torch
 
     *tensors, sink, scale = args
     q = tensors[0]
-    rows, valid = gathered(*tensors)
+    rows, valid = with_sink(*gathered(*tensors))
     batch, heads, _ = q.shape
     width = rows.shape[1]
-    # the kernel reads the mask in rows of a multiple of 8
+    # the kernel reads the mask in rows of a multiple of 8, and in q's dtype
     bias = q.new_full((batch, 1, heads, -(-width // 8) * 8), -math.inf)[..., :width]
     bias.masked_fill_(valid[:, None, None, :], 0.0)
+    bias[..., -1] = sink.to(q.dtype)
     kv = rows[:, None]
     found = torch.ops.aten._scaled_dot_product_efficient_attention(q[:, None], kv, kv, bias, True, scale=scale)
-    lse = found[1][:, 0, :heads]
-    return found[0][:, 0] * torch.sigmoid(lse - sink)[:, :, None].to(q.dtype), lse
+    return found[0][:, 0], without_sink(found[1][:, 0, :heads], sink)
 
 
 def flex(*args):
     """flex_attention, compiled, on gathered rows, heads as query rows."""
-    import torch
-
     *tensors, sink, scale = args
-    q = tensors[0]
-    rows, valid = gathered(*tensors)
-    out, lse = _flex()(q[:, None], rows[:, None], valid, scale)
-    lse = lse[:, 0]
-    return out[:, 0] * torch.sigmoid(lse - sink)[:, :, None].to(q.dtype), lse
+    rows, valid = with_sink(*gathered(*tensors))
+    out, lse = _flex()(tensors[0][:, None], rows[:, None], valid, sink, scale)
+    return out[:, 0], without_sink(lse[:, 0], sink)
 
 
 def _flex():
@@ -112,9 +123,11 @@ def _flex():
         import torch
         from torch.nn.attention.flex_attention import flex_attention
 
-        def function(q, kv, valid, scale):
+        def function(q, kv, valid, sink, scale):
+            last = kv.shape[2] - 1
+
             def score_mod(score, b, h, i, j):
-                return torch.where(valid[b, j], score, -math.inf)
+                return torch.where(j == last, sink[i], torch.where(valid[b, j], score, -math.inf))
 
             return flex_attention(q, kv, kv, score_mod=score_mod, scale=scale, return_lse=True)
 
