@@ -28,6 +28,7 @@ SHIPPED = [
     "cpu",
     "decode_step",
     "decode_step_tp1",
+    "glue",
     "gpu",
     "h200",
     "indexer",

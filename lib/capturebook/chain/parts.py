@@ -9,7 +9,7 @@ from ..records import SUBJECT_FACTORS, Arm, Record
 
 BUILT_IN = "capturebook.subjects.sparse_mla:"
 INDEXER = "capturebook.subjects.indexer:"
-GLUE = "capturebook.subjects.glue:"
+GLUE = "capturebook.subjects.glue"  # mHC, and the chain of a layer
 DECODE = "capturebook.subjects.decode_step:"
 
 
@@ -114,9 +114,8 @@ def sweep(session) -> list[Record]:
     """The records of the throughput sweep, and before them those of the floors if the parameters give no rates.
 
     Of the built-in step and of the indexer the kernels are timed, of the decode step the rungs of its switches on a
-    layer of each kind; of a user's own the step, its twin and, where the
-    question compiles, the step compiled. What build takes is read by a probe; where that fails, one point is left and
-    fails alike.
+    layer of each kind; of a user's own the step and its twin, compiled too where the question compiles. What
+    build takes is read by a probe; where that fails, one point is left and fails alike.
     """
     from ..measure.decode_sweep import plan_decode_sweep
     from ..measure.floors import plan_floors
