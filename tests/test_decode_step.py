@@ -255,7 +255,7 @@ def test_positions_stay_in_the_context():
         ({"sync": "none"}, "sync: 'none'; allowed: stream, event"),
         ({"graph_break": "end"}, "graph_break: 'end'; allowed: none, before, after_fork, between"),
         ({"context": 128}, "context: 128; allowed: 256 to max_context, 1024"),
-        ({"indexer": "fast"}, "indexer: 'fast'; allowed: stock, bounded"),
+        ({"indexer": "fast"}, "indexer: 'fast'; allowed: bounded, stock, torch"),
         ({"layers": []}, "layers: []; allowed: some of swa, csa, hca"),
         ({"kernel": "fast"}, "kernel: 'fast'; allowed: mma, simt"),
         ({"overlap": True}, "overlap: true; a CPU has no streams, allowed here: false"),

@@ -7,7 +7,7 @@ import torch
 
 from capturebook.chain import parts
 from capturebook.measure import amdahl, decode_model, decode_point, decode_sweep
-from capturebook.measure.decode_variants import COMPILED, LADDER, STOCK, function
+from capturebook.measure.decode_variants import LADDER, RUNGS, STOCK, function
 from capturebook.measure.kernel_classes import CLASSES, labelled, launched, profile, times
 from capturebook.params import load_preset, validate
 from capturebook.report import figures_decode
@@ -24,15 +24,15 @@ def test_every_rung_is_the_same_step(stack):
     """On a CPU all kernels are torch ops, so rungs without lanes give the same streams, but for roundings."""
     inputs = torch.randn(2, 4, 1024, generator=torch.Generator().manual_seed(0)).bfloat16(), torch.tensor([1, 2])
     found = {}
-    for name, switches in LADDER.items():
-        if switches.overlap:
+    for name, switches in RUNGS.items():
+        if switches.overlap or switches.whole or switches.glue == "compiled":
             continue
         stack.requests.positions.copy_(torch.tensor([255, 300]))
         with torch.no_grad():
             found[name] = function(stack, switches)(*inputs)["1.hca.streams"].float()
     for streams in found.values():
         assert (streams - found["stock"]).abs().max() <= TOLERANCE * found["stock"].abs().max()
-    assert len({tuple(vars(s).items()) for s in (*LADDER.values(), *COMPILED.values())}) == len(LADDER) + len(COMPILED)
+    assert len(set(RUNGS.values())) == len(RUNGS)
 
 
 def test_labels_change_nothing_and_are_seen_in_a_trace(stack):
@@ -128,13 +128,13 @@ def test_the_story_beside_what_was_measured():
     points += rung("stock, mma", 90.0, 1, 90.0, 1.0)
     found = {row["claim"]: row for row in decode_model.story(decode_model.whole(points))}
     gain = found["gain from the MMA kernel, over all concurrencies"]
-    assert gain["status"] == "not reproduced" and gain["where"] == [(64, 8192, 131072)]
+    assert gain["status"] == "not reproduced" and gain["where"] == [("stock", 64, 8192, 131072)]
     assert gain["measured"] == pytest.approx((4305 / 3875, 4305 / 1725))
     assert found["gain from the bounded indexer at concurrency 64"]["status"] == "not reproduced"
-    assert found["attention's share before the MMA kernel"]["where"] == [(64, 8192, 131072)]
+    assert found["attention's share before the MMA kernel"]["where"] == [("stock", 64, 8192, 131072)]
     assert found["attention's share after it"]["status"] == "reproduced"
     assert found["gain from fusing the glue"]["status"] == "not measured"
-    assert set(decode_model.ROLES.values()) <= set(LADDER)
+    assert {rung for pair in decode_model.INDEXER for rung in pair} <= set(RUNGS)
 
 
 def test_the_story_by_amdahl():

@@ -44,41 +44,41 @@ def share(row: dict, group: str) -> float | None:
     return row["classes"][group] / sum(row["classes"].values()) if row["classes"] else None
 
 
-ROLES = {
-    "stock": "stock",
-    "mma": "stock, mma",
-    "both": "mma, bounded indexer",
-    "fused": "and fused glue",
-}
-"""What the story did, as rungs of `decode_variants.LADDER`: nothing, the MMA kernel, the indexer too, the glue too."""
+STOCK, MMA, BOTH, FUSED = "stock", "stock, mma", "mma, bounded indexer", "and fused glue"
+INDEXER = ((MMA, BOTH), ("mma, torch indexer", BOTH), ("own heads only, torch indexer", "and own heads only"))
+"""Rungs of `decode_variants` that differ in the indexer alone: stock or torch before, bounded after."""
 
 
 def story(rows: list[dict]) -> list[dict]:
     """The story's numbers beside what was measured: claim, told, measured, status, where.
 
     rows: of `whole`. status: "reproduced" where a number is within a tenth of what the story tells (of the MMA kernel's
-    gain, which it tells over all concurrencies, at every point), "not reproduced", or "not measured". where: the points
-    at which it is. What refutes a number is `amdahl.verdicts` alone.
+    gain, which it tells over all concurrencies, at every point), "not reproduced", or "not measured". where: (rung
+    before, batch, context, max_context) at which it is. What refutes a number is `amdahl.verdicts` alone.
     """
-    told, place = amdahl.STORY, ("batch", "context", "max_context")
-    at = {(role, *(r[name] for name in place)): r for r in rows for role, v in ROLES.items() if r["variant"] == v}
+    told = amdahl.STORY
+    at = {(r["variant"], r["batch"], r["context"], r["max_context"]): r for r in rows}
 
-    def gains(before: str, after: str) -> dict:
-        return {key[1:]: r["us"] / at[after, *key[1:]]["us"] for key, r in at.items() if key[0] == before
-                and (after, *key[1:]) in at}  # fmt: skip
+    def gains(*pairs: tuple[str, str]) -> dict:
+        found = {}
+        for before, after in pairs:
+            for (variant, *place), row in at.items():
+                if variant == before and (after, *place) in at:
+                    found[variant, *place] = row["us"] / at[after, *place]["us"]
+        return found
 
-    def shares(role: str, group: str) -> dict:
-        return {key[1:]: share(r, group) for key, r in at.items() if key[0] == role and r["classes"]}
+    def shares(variant: str, group: str) -> dict:
+        return {key: share(row, group) for key, row in at.items() if key[0] == variant and row["classes"]}
 
-    indexer = {where: value for where, value in gains("mma", "both").items() if where[0] == 64}
+    indexer = {key: value for key, value in gains(*INDEXER).items() if key[1] == 64}
     before, after = told["attention"]
     return [
-        _beside("gain from the MMA kernel, over all concurrencies", told["mma"], gains("stock", "mma"), every=True),
+        _beside("gain from the MMA kernel, over all concurrencies", told["mma"], gains((STOCK, MMA)), every=True),
         _beside("gain from the bounded indexer at concurrency 64", (told["indexer"],) * 2, indexer),
-        _beside("attention's share before the MMA kernel", (before, before), shares("stock", "attention")),
-        _beside("attention's share after it", (after, after), shares("mma", "attention")),
-        _beside("the glue's share after both fixes", (told["glue"],) * 2, shares("both", "glue")),
-        _beside("gain from fusing the glue", (told["fused"],) * 2, gains("both", "fused")),
+        _beside("attention's share before the MMA kernel", (before, before), shares(STOCK, "attention")),
+        _beside("attention's share after it", (after, after), shares(MMA, "attention")),
+        _beside("the glue's share after both fixes", (told["glue"],) * 2, shares(BOTH, "glue")),
+        _beside("gain from fusing the glue", (told["fused"],) * 2, gains((BOTH, FUSED))),
     ]
 
 

@@ -25,7 +25,7 @@ class Point:
         import torch
 
         from ..subjects.decode_step.step import assemble, starts
-        from .decode_variants import COMPILED, LADDER, function
+        from .decode_variants import RUNGS, function
 
         self.asked, self.batch = asked, asked["batch"]
         step = self.step = {**DEFAULTS, **asked["step"]}
@@ -39,7 +39,7 @@ class Point:
         streams = torch.randn(self.batch, 4, shape.hidden, generator=generator).to("cuda", torch.bfloat16)
         tokens = torch.randint(shape.vocabulary, (self.batch,), generator=generator).cuda()
         self.inputs = (streams, tokens)
-        self.switches = {name: {**LADDER, **COMPILED}[name] for name in asked["variants"]}
+        self.switches = {name: RUNGS[name] for name in asked["variants"]}
         self.functions = {name: function(self.stack, one) for name, one in self.switches.items()}
         self.graphs, self.outputs, self.first_call_s = {}, {}, {}
 

@@ -16,12 +16,12 @@ from .kv_capacity import LAYERS as MODEL
 def plan_decode_sweep(params: Any, options: dict, names: list[str] | None = None) -> list[Probe]:
     """One probe for each kind of layer, batch, context and maximum context of the parameters; each alone on the GPU.
 
-    options: of the step, of which those in DEFAULTS are taken; layers there say which kinds. names: rungs of
-    `decode_variants.LADDER`, by default all.
+    options: of the step, of which those in DEFAULTS are taken; layers there say which kinds. names: of
+    `decode_variants.RUNGS`, by default those that torch.compile has no part in.
     """
-    from .decode_variants import LADDER
+    from .decode_variants import FALLBACK, LADDER
 
-    names = list(LADDER) if names is None else names
+    names = list(LADDER | FALLBACK) if names is None else names
     return [
         Probe(
             kind="sweep",

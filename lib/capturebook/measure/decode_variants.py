@@ -31,12 +31,22 @@ LADDER = {
 }
 """By name; "padded" is the kernel given 64 heads where the rank has 8."""
 
+FALLBACK = {
+    "mma, torch indexer": replace(STOCK, kernel="mma", indexer="torch"),
+    "own heads only, torch indexer": Switches(indexer="torch"),
+}
+"""With the indexer that servers fall back to, before and after the glue is fused; asked for by name."""
+
 COMPILED = {
     "mma, bounded indexer, compiled glue": replace(STOCK, kernel="mma", indexer="bounded", glue="compiled"),
     "own heads only, whole step compiled": Switches(glue="eager", whole=True),
     "own heads only, fused, whole step compiled": Switches(whole=True),
 }
 """What takes torch.compile minutes, and is asked for by name: mode default, fullgraph, dynamic=False."""
+
+
+RUNGS = LADDER | FALLBACK | COMPILED
+"""All that can be asked for."""
 
 
 def function(stack, switches: Switches, label: Callable | None = None) -> Callable:

@@ -119,7 +119,7 @@ def _range(pair: tuple[float, float] | None) -> str | None:
 
 
 def _where(places: list[tuple]) -> str:
-    return "; ".join(f"batch {batch}, {context} of {most}" for batch, context, most in places)
+    return "; ".join(f"{rung} at batch {batch}, {context} of {most}" for rung, batch, context, most in places)
 
 
 def capacity(context: int = 8192) -> Block:

@@ -27,6 +27,10 @@ GLUE = (
 )
 """The functions of `glue`, each a field of Ops. What they are given and give is said there."""
 
+INDEXERS = ("bounded", "stock", "torch")
+"""By the lengths; over the padded width in Triton, with torch's topk; over the padded width in torch ops, what servers
+fall back to."""
+
 ROUTERS = ("torch", "fused")
 """Routing and the sum of experts: torch ops, or the operators of `kernels.routing`."""
 
@@ -75,10 +79,13 @@ def with_glue(ops: Ops, glue: str) -> Ops:
 
 
 def triton_ops(kernel: str, indexer: str, glue: str, router: str = "torch") -> Ops:
-    """The operators of `kernels` (on a CPU they are torch ops). router: "torch", or "fused". Raises ValueError."""
-    if router not in ROUTERS:
-        raise ValueError(f"router: {router!r}; allowed: {', '.join(ROUTERS)}")
-    ops = Ops(partial(decode, kernel=kernel), partial(select, kernel=indexer))
+    """The operators of `kernels` (on a CPU they are torch ops); indexer, router: as in INDEXERS, ROUTERS. Raises
+    ValueError."""
+    for name, given, allowed in (("indexer", indexer, INDEXERS), ("router", router, ROUTERS)):
+        if given not in allowed:
+            raise ValueError(f"{name}: {given!r}; allowed: {', '.join(allowed)}")
+    chooser = select_twin if indexer == "torch" else partial(select, kernel=indexer)
+    ops = Ops(partial(decode, kernel=kernel), chooser)
     if router == "fused":
         ops = replace(ops, route=route, combine=combine)
     return with_glue(ops, glue)

@@ -55,12 +55,11 @@ def build(
     """One decode step of these layers on one rank of `tp`, without communication, on CUDA or on a CPU.
 
     layers: of "swa", "csa", "hca", in order. size: "flash", or "small" for a CPU. kernel: of the attention, "mma" or
-    "simt"; padded: it is given 64 heads where the rank has fewer. indexer: "bounded" or "stock". glue: "eager",
-    "compiled" or "fused" (see `ops.GLUES`). routing: "score", or "hash" by token; router:
-    "torch" or "fused" (see `ops.ROUTERS`). experts, cache, keys: "bf16" or
-    "fp8"; other weights are bf16, all of them random. overlap: side streams for the compressor, the indexer and the
-    shared expert, forked and joined by `sync`, with a `graph_break` for torch.compile (see `Lanes`). context: what a
-    request has room for in the caches; max_context: in its page table and lists.
+    "simt"; padded: it is given 64 heads where the rank has fewer. indexer: "bounded", "stock" or "torch"; glue:
+    "eager", "compiled" or "fused"; router: "torch" or "fused" (see `ops`). routing: "score", or "hash" by token.
+    experts, cache, keys: "bf16" or "fp8"; other weights are bf16, all of them random. overlap: side streams for the
+    compressor, the indexer and the shared expert, forked and joined by `sync`, with a `graph_break` for torch.compile
+    (see `Lanes`). context: what a request has room for in the caches; max_context: in its page table and lists.
     Outputs are each layer's streams and what it chose; they are judged by `reference.errors`.
     Raises ValueError naming the option.
     """
@@ -79,19 +78,18 @@ def build(
     unknown = [kind for kind in layers if kind not in KINDS]
     if unknown or not layers:
         raise ValueError(f"layers: {unknown[0] if unknown else layers!r}; allowed: some of {', '.join(KINDS)}")
-    if indexer not in indexer_pinned.TUNERS:
-        raise ValueError(f"indexer: {indexer!r}; allowed: {', '.join(indexer_pinned.TUNERS)}")
     tuner, shape = tuner_of(kernel, cache), SIZES[size].rank(tp)
     ops = triton_ops(kernel, indexer, glue, router)
     lanes = Lanes(LANES if overlap else (), sync, graph_break)
     sizes = (size, tp, routing, experts, cache, keys, batch, context, max_context, device)
     made = assemble(list(layers), *sizes, lanes, padded)
-    kernels = {tuner.base_fn.__name__: tuner, **indexer_pinned.TUNERS[indexer]}
+    kernels = {tuner.base_fn.__name__: tuner, **indexer_pinned.TUNERS.get(indexer, {})}
     if tuning == "pinned" and device == "cuda":
         major, minor = torch.cuda.get_device_capability()
         heads = KERNEL_HEADS if padded else shape.heads
         pin(tuner, pinned_config(kernel, major * 10 + minor, heads, batch, cache))
-        indexer_pinned.pin(indexer, major * 10 + minor)
+        if indexer in indexer_pinned.TUNERS:
+            indexer_pinned.pin(indexer, major * 10 + minor)
     twin = torch_ops("eager" if glue == "fused" else glue)
     tolerance = FP8_TOLERANCE if experts == "fp8" else TOLERANCE
     return _step(made, ops, twin, tolerance, shape, batch, context, device, kernels)
