@@ -11,6 +11,7 @@ from capturebook.kernels.sparse_mla.formats import dequantise, quantise
 from capturebook.measure import own_step
 from capturebook.probes.compare import clone, copy_into
 from capturebook.subjects.decode_step import build, model, reference
+from capturebook.subjects.decode_step.buckets import narrowed
 from capturebook.subjects.decode_step.experts import Matrices, grouped, one_by_one, quantised
 from capturebook.subjects.decode_step.glue import swiglu
 from capturebook.subjects.decode_step.ops import torch_ops
@@ -209,6 +210,25 @@ def test_more_heads_than_the_rank_has_change_nothing():
     with torch.no_grad():
         one, other = plain.fn(*inputs), padded.fn(*inputs)
     assert torch.equal(one["0.swa.streams"], other["0.swa.streams"])
+
+
+def test_the_first_rows_alone_are_the_same_requests():
+    """What a graph for a smaller batch runs over: views of the same buffers, and the rest left as it is."""
+    step = build(**SMALL, layers=["csa", "hca"])
+    side = own_step.Side(step)
+    side.begin()
+    streams, tokens = step.make_inputs(5)
+    before = clone(side.state())
+    whole, after = side.call(step.fn, (streams, tokens)), clone(side.state())
+    copy_into(side.state(), before)
+    with torch.no_grad():
+        part = narrowed(step.fn.func, 2)(step.fn.args[0], streams[:2], tokens[:2])
+    assert torch.allclose(part["1.hca.streams"].float(), whole["1.hca.streams"][:2].float(), atol=2e-2)
+    assert torch.equal(part["0.csa.slots"].sort().values, whole["0.csa.slots"][:2].sort().values)
+    for name, tensor in side.state().items():
+        if name.endswith(("positions", "ring")):
+            assert torch.equal(tensor[2:], before[name][2:]), name
+            assert torch.allclose(tensor[:2].float(), after[name][:2].float(), atol=5e-2), name
 
 
 def test_it_is_traced_whole_and_once_while_positions_advance():

@@ -10,7 +10,7 @@ from capturebook.measure import amdahl, decode_model, decode_point, decode_sweep
 from capturebook.measure.decode_variants import LADDER, RUNGS, STOCK, function
 from capturebook.measure.kernel_classes import CLASSES, labelled, launched, profile, times
 from capturebook.params import load_preset, validate
-from capturebook.report import figures_decode
+from capturebook.report import conclusions, figures_decode
 from capturebook.subjects.decode_step.step import TOLERANCE, assemble
 
 
@@ -190,3 +190,15 @@ def test_the_notebooks_sweep_takes_the_rungs():
     assert [probe.kind for probe in planned] == ["floor"] + ["sweep"] * 3
     assert {probe.job for probe in planned[1:]} == {"capturebook.measure.decode_sweep:run"}
     assert all(probe.subject.options["step"] == {"tp": 8, "experts": "fp8"} for probe in planned[1:])
+
+
+def test_what_the_notebook_concludes():
+    points = [
+        timed(name, kind, us) for name, us in (("stock", 100.0), ("and overlap", 10.0)) for kind in decode_model.LAYERS
+    ]
+    points = [p | {"status": "pass", "reason": "", "tokens_per_second": 64e6 / p["median_us"]} for p in points]
+    status, text = conclusions.sweep(points)
+    assert status == "pass" and text == (
+        "6 of 6 sweep points timed. Extrapolated to the model: 147,126 tok/s a rank with and overlap at batch 64, "
+        "context 8192 of 131072, 9.9 times what stock gives there."
+    )

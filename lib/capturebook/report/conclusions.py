@@ -2,6 +2,7 @@
 
 from ..attribution.controls import examine
 from ..attribution.evidence import Evidence
+from ..measure.decode_model import whole
 from ..records import Arm, Record
 from . import summary, words
 
@@ -131,10 +132,23 @@ def sweep(points: list[dict]) -> Conclusion:
     if not timed:
         skipped = all(p["status"] == "skipped" for p in points)
         return "skipped" if skipped else "fail", f"None of {len(points)} sweep points was timed: {why}."
+    if model := whole(timed):
+        return "pass", f"{len(timed)} of {words.counted(len(points), 'sweep point')} timed. {_of_the_model(model)}"
     best = max(timed, key=lambda p: p["tokens_per_second"])
     floor = f", {words.of_floor(best)} times the floor" if best.get("share") else ""
     where = f"{best['variant']} at {words.point(best)}{floor}"
     return "pass", (
         f"{len(timed)} of {words.counted(len(points), 'sweep point')} timed. Most tokens a second: "
         f"{best['tokens_per_second']:,.0f} by {where}."
+    )
+
+
+def _of_the_model(rows: list[dict]) -> str:
+    """The fastest rung of the decode step and what it is over the first one at the same point."""
+    best = max(rows, key=lambda row: row["tokens_per_second"])
+    place = ("batch", "context", "max_context")
+    first = next(row for row in rows if all(row[name] == best[name] for name in place))
+    return (
+        f"Extrapolated to the model: {best['tokens_per_second']:,.0f} tok/s a rank with {best['variant']} at "
+        f"{words.point(best)}, {first['us'] / best['us']:.1f} times what {first['variant']} gives there."
     )
