@@ -87,7 +87,7 @@ def pin_all(heads: int, batch: int, cache: str) -> None:
 
     major, minor = torch.cuda.get_device_capability()
     for kernel in ("mma", "simt"):
-        config = pinned.pinned_config(kernel, major * 10 + minor, heads, batch, cache)
-        pinned.pin(tuner_of(kernel, cache), config)
+        entry = pinned.pinned_entry(kernel, major * 10 + minor, heads, batch, cache)
+        pinned.pin_entry(tuner_of(kernel, cache), entry)
     for kernel in ("stock", "bounded"):
         indexer_pinned.pin(kernel, major * 10 + minor)

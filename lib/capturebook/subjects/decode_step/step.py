@@ -6,7 +6,7 @@ import torch
 
 from ...kernels.indexer import pinned as indexer_pinned
 from ...kernels.sparse_mla.op import tuner_of
-from ...kernels.sparse_mla.pinned import pin, pinned_config
+from ...kernels.sparse_mla.pinned import pin_entry, pinned_entry
 from ..step import Step
 from .lanes import Lanes
 from .model import Stack, stack
@@ -26,6 +26,9 @@ TOLERANCE = 2e-2
 FP8_TOLERANCE = 4e-2
 """With experts in fp8: a row that is off by bf16's rounding may be off by e4m3's, 2 ** -4 of a value, where it is cut
 to that, and is so in one value of ten or so."""
+
+UNTUNED = ("gluon", "auto")
+"""Kernels of `sparse_mla.decode` that are launched as they are pinned."""
 
 KERNEL_HEADS = 64
 """Heads that a stock server's attention kernel is given, whatever the rank has."""
@@ -54,12 +57,13 @@ def build(
 ) -> Step:
     """One decode step of these layers on one rank of `tp`, without communication, on CUDA or on a CPU.
 
-    layers: of "swa", "csa", "hca", in order. size: "flash", or "small" for a CPU. kernel: of the attention, "mma" or
-    "simt"; padded: it is given 64 heads where the rank has fewer. indexer: "bounded", "stock" or "torch"; glue:
-    "eager", "compiled" or "fused"; router: "torch" or "fused" (see `ops`). routing: "score", or "hash" by token.
-    experts, cache, keys: "bf16" or "fp8"; other weights are bf16, all of them random. overlap: side streams for the
-    compressor, the indexer and the shared expert, forked and joined by `sync`, with a `graph_break` for torch.compile
-    (see `Lanes`). context: what a request has room for in the caches; max_context: in its page table and lists.
+    layers: of "swa", "csa", "hca", in order. size: "flash", or "small" for a CPU. kernel: of the attention, as
+    `sparse_mla.decode` takes it; padded: it is given 64 heads where the rank has fewer. indexer: "bounded", "stock" or
+    "torch"; glue: "eager", "compiled" or "fused"; router: "torch" or "fused" (see `ops`). routing: "score", or "hash"
+    by token. experts, cache, keys: "bf16" or "fp8"; other weights are bf16, all of them random. overlap: side streams
+    for the compressor, the indexer and the shared expert, forked and joined by `sync`, with a `graph_break` for
+    torch.compile (see `Lanes`). context: what a request has room for in the caches; max_context: in its page table
+    and lists.
     Outputs are each layer's streams and what it chose; they are judged by `reference.errors`.
     Raises ValueError naming the option.
     """
@@ -78,16 +82,18 @@ def build(
     unknown = [kind for kind in layers if kind not in KINDS]
     if unknown or not layers:
         raise ValueError(f"layers: {unknown[0] if unknown else layers!r}; allowed: some of {', '.join(KINDS)}")
-    tuner, shape = tuner_of(kernel, cache), SIZES[size].rank(tp)
+    tuner = None if kernel in UNTUNED else tuner_of(kernel, cache)
+    shape = SIZES[size].rank(tp)
     ops = triton_ops(kernel, indexer, glue, router)
     lanes = Lanes(LANES if overlap else (), sync, graph_break)
     sizes = (size, tp, routing, experts, cache, keys, batch, context, max_context, device)
     made = assemble(list(layers), *sizes, lanes, padded)
-    kernels = {tuner.base_fn.__name__: tuner, **indexer_pinned.TUNERS.get(indexer, {})}
+    kernels = {**({tuner.base_fn.__name__: tuner} if tuner else {}), **indexer_pinned.TUNERS.get(indexer, {})}
     if tuning == "pinned" and device == "cuda":
         major, minor = torch.cuda.get_device_capability()
         heads = KERNEL_HEADS if padded else shape.heads
-        pin(tuner, pinned_config(kernel, major * 10 + minor, heads, batch, cache))
+        if tuner:
+            pin_entry(tuner, pinned_entry(kernel, major * 10 + minor, heads, batch, cache))
         if indexer in indexer_pinned.TUNERS:
             indexer_pinned.pin(indexer, major * 10 + minor)
     twin = torch_ops("eager" if glue == "fused" else glue)
