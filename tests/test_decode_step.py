@@ -11,7 +11,7 @@ from capturebook.kernels.sparse_mla.formats import dequantise, quantise
 from capturebook.measure import own_step
 from capturebook.probes.compare import clone, copy_into
 from capturebook.subjects.decode_step import build, model, reference
-from capturebook.subjects.decode_step.buckets import narrowed
+from capturebook.subjects.decode_step.buckets import Buckets, narrowed
 from capturebook.subjects.decode_step.experts import Matrices, grouped, one_by_one, quantised
 from capturebook.subjects.decode_step.glue import swiglu
 from capturebook.subjects.decode_step.ops import torch_ops
@@ -229,6 +229,13 @@ def test_the_first_rows_alone_are_the_same_requests():
         if name.endswith(("positions", "ring")):
             assert torch.equal(tensor[2:], before[name][2:]), name
             assert torch.allclose(tensor[:2].float(), after[name][:2].float(), atol=5e-2), name
+
+
+def test_sizes_that_are_no_buckets_are_refused():
+    step = build(**SMALL, layers=["swa"])
+    for sizes in ([1, 2], [3, 1], [1, 1, 3]):
+        with pytest.raises(ValueError, match="^sizes: .*; allowed: ascending, up to the stack's batch, 3$"):
+            Buckets(step.fn.func, step.fn.args[0], sizes, 1024)
 
 
 def test_it_is_traced_whole_and_once_while_positions_advance():
