@@ -1,4 +1,4 @@
-"""The Gluon kernel on a GPU with wgmma against float64: data, edges, scales, big caches, capture, compilation."""
+"""The Gluon kernels on a GPU with wgmma against float64: data, edges, scales, big caches, capture, compilation."""
 
 from dataclasses import replace
 
@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from capturebook.kernels.sparse_mla import decode_reference, error
-from capturebook.kernels.sparse_mla.gluon_op import decode_gluon_fp8
+from capturebook.kernels.sparse_mla.formats import FORMATS
+from capturebook.kernels.sparse_mla.gluon_op import decode_gluon_bf16, decode_gluon_fp8
 from capturebook.kernels.sparse_mla.inputs import make_inputs
 from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
 from kernel_cases import EMPTY_ROWS, LARGEST_GROUP, LEAST_GROUP, edge_inputs, replays, scale_end_inputs, to_fp8
@@ -15,12 +16,13 @@ pytestmark = pytest.mark.gpu
 
 KINDS = ("random", "peaked", "sink")
 FP8 = dict(device="cuda", cache="fp8")
+GLUON = {"bf16": decode_gluon_bf16, "fp8": decode_gluon_fp8}
 
 
 @pytest.fixture(autouse=True)
 def wgmma():
     if torch.cuda.get_device_capability() != (9, 0):
-        pytest.skip("the Gluon kernel is for sm_90")
+        pytest.skip("the Gluon kernels are for sm_90")
 
 
 @pytest.fixture(autouse=True)
@@ -47,36 +49,41 @@ def on_gpu(inputs):
 @pytest.mark.parametrize(
     "batch, heads", [(1, 64), (3, 128), (32, 64), (33, 64), (64, 64), (66, 64), (70, 128), (200, 64)]
 )
-def test_batches_and_their_splits(batch, heads):
+@pytest.mark.parametrize("cache", FORMATS)
+def test_batches_and_their_splits(cache, batch, heads):
+    shape = dict(batch=batch, heads=heads, context=4096, holes=0.05, device="cuda", cache=cache)
     for kind in KINDS:
-        inputs = make_inputs(batch, batch=batch, heads=heads, context=4096, kind=kind, holes=0.05, **FP8)
-        check(inputs, decode_gluon_fp8(*inputs.args()), kind)
+        inputs = make_inputs(batch, kind=kind, **shape)
+        check(inputs, GLUON[cache](*inputs.args()), kind)
 
 
 @pytest.mark.parametrize("window, topk", [(1, 64), (64, 1), (65, 127), (128, 1024), (128, 2048)])
-def test_widths_of_the_lists(window, topk):
+@pytest.mark.parametrize("cache", FORMATS)
+def test_widths_of_the_lists(cache, window, topk):
     """Tiles that are not full, one tile more or less than a whole number a split."""
+    shape = dict(heads=64, context=8192, window=window, topk=topk, holes=0.02, device="cuda", cache=cache)
     for batch in (2, 150):
-        inputs = make_inputs(7, batch=batch, heads=64, context=8192, window=window, topk=topk, holes=0.02, **FP8)
-        check(inputs, decode_gluon_fp8(*inputs.args()), f"batch {batch}")
+        inputs = make_inputs(7, batch=batch, **shape)
+        check(inputs, GLUON[cache](*inputs.args()), f"batch {batch}")
 
 
 @pytest.mark.parametrize("lists", ["window", "extra", "neither"])
-def test_lists_of_no_width(lists):
-    inputs = make_inputs(8, batch=4, heads=64, context=2048, **FP8)
+@pytest.mark.parametrize("cache", FORMATS)
+def test_lists_of_no_width(cache, lists):
+    inputs = make_inputs(8, batch=4, heads=64, context=2048, device="cuda", cache=cache)
     empty = inputs.window_indices[:, :0].contiguous()
     if lists != "window":
         inputs = replace(inputs, window_indices=empty)
     if lists != "extra":
         inputs = replace(inputs, extra_indices=empty)
-    check(inputs, decode_gluon_fp8(*inputs.args()))
+    check(inputs, GLUON[cache](*inputs.args()))
 
 
-@pytest.mark.parametrize("heads, pages", [(64, (256, 64)), (64, (256, 2)), (128, (64, 256))])
+@pytest.mark.parametrize("heads, pages", [(64, ()), (64, (256, 64)), (64, (256, 2)), (128, (64, 256))])
 def test_edges(heads, pages):
     """Zero, negative and too large lengths, padding, NaN in all slots that no list names, sinks at their limits."""
-    inputs = on_gpu(to_fp8(edge_inputs(heads=heads), *pages))
-    out, lse = decode_gluon_fp8(*inputs.args())
+    inputs = on_gpu(to_fp8(edge_inputs(heads=heads), *pages) if pages else edge_inputs(heads=heads))
+    out, lse = (decode_gluon_fp8 if pages else decode_gluon_bf16)(*inputs.args())
     check(inputs, (out, lse))
     assert (out[EMPTY_ROWS] == 0).all() and (lse[EMPTY_ROWS] == -torch.inf).all()
     assert (out[:, 0] == 0).all(), "a sink of +inf takes everything"
@@ -98,26 +105,29 @@ def test_nan_in_a_row_that_is_read_reaches_the_output():
 
 
 @pytest.mark.parametrize("which", ["window", "extra"])
-def test_cache_of_more_than_2_to_the_31_bytes(which):
-    slots = 2**22  # 585 bytes each: 2.45 GB
+@pytest.mark.parametrize("cache, row_bytes", [("bf16", 1024), ("fp8", 585)])
+def test_cache_of_more_than_2_to_the_31_bytes(cache, row_bytes, which):
+    slots = 2**22
     if torch.cuda.mem_get_info()[0] < 16e9:
         pytest.skip("needs 16 GB of free GPU memory")
-    inputs = make_inputs(9, batch=4, heads=64, context=8192, **{f"{which}_slots": slots}, **FP8)
+    shape = {f"{which}_slots": slots, "device": "cuda", "cache": cache}
+    inputs = make_inputs(9, batch=4, heads=64, context=8192, **shape)
     indices = getattr(inputs, f"{which}_indices").clone()
     width = indices.shape[1]
-    across = 2**31 // 585
+    across = 2**31 // row_bytes
     indices[0] = torch.arange(slots - width, slots)  # past 2^31 bytes
     indices[1] = torch.arange(across - width // 2, across + width // 2)  # across them
     inputs = replace(inputs, **{f"{which}_indices": indices})
-    assert getattr(inputs, f"{which}_cache").numel() > 2**31
-    check(inputs, decode_gluon_fp8(*inputs.args()))
+    assert getattr(inputs, f"{which}_cache").nbytes > 2**31
+    check(inputs, GLUON[cache](*inputs.args()))
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("batch", [32, 132])
-def test_captured_once_and_replayed_with_other_lengths(batch, compiled):
+@pytest.mark.parametrize("cache", FORMATS)
+def test_captured_once_and_replayed_with_other_lengths(cache, batch, compiled):
     """One graph for all lengths, short ones and none included; under torch.compile one graph without a break."""
-    shape = dict(batch=batch, heads=64, context=2048, **FP8)
+    shape = dict(batch=batch, heads=64, context=2048, device="cuda", cache=cache)
     static = make_inputs(99, **shape)
     fresh = [make_inputs(seed, kind=kind, **shape) for seed, kind in enumerate(KINDS)]
     generator = torch.Generator("cuda").manual_seed(5)
@@ -127,7 +137,7 @@ def test_captured_once_and_replayed_with_other_lengths(batch, compiled):
             lengths[index::5] = 0
 
     def step(*tensors):
-        out, lse = decode_gluon_fp8(*tensors, static.scale)
+        out, lse = GLUON[cache](*tensors, static.scale)
         return out + 0.0, lse
 
     if compiled:
@@ -139,6 +149,8 @@ def test_captured_once_and_replayed_with_other_lengths(batch, compiled):
         check(inputs, outputs)
 
 
-def test_operator_checks():
-    inputs = make_inputs(2, batch=2, heads=64, context=256, **FP8)
-    torch.library.opcheck(torch.ops.capturebook.sparse_mla_decode_gluon_fp8, inputs.args(), atol=2e-3, rtol=2e-2)
+@pytest.mark.parametrize("cache", FORMATS)
+def test_operator_checks(cache):
+    inputs = make_inputs(2, batch=2, heads=64, context=256, device="cuda", cache=cache)
+    operator = getattr(torch.ops.capturebook, f"sparse_mla_decode_gluon_{cache}")
+    torch.library.opcheck(operator, inputs.args(), atol=2e-3, rtol=2e-2)

@@ -156,7 +156,7 @@ def test_shared_memory_is_what_the_compiler_takes(sm, heads, entries):
     assert bound - 1024 <= compiled.metadata.shared <= bound
 
 
-@pytest.mark.parametrize("sm, heads, entries", [(80, 16, 32), (90, 64, 32), (100, 16, 64), (120, 32, 32)])
+@pytest.mark.parametrize("sm, heads, entries", [(80, 16, 32), (90, 64, 64), (100, 16, 64), (120, 32, 32)])
 def test_shared_memory_of_the_fp8_kernel_is_what_the_compiler_takes(sm, heads, entries):
     """The least too, within 1 KiB: a tile that lay there twice (see fp8_rows.opaque) would be 28 KiB and more above."""
     wanted = {"BLOCK_H": heads, "BLOCK_N": entries}
@@ -191,8 +191,14 @@ def test_auto_and_gluon_are_the_twin_on_a_cpu(kernel):
 
 def test_gluon_says_what_it_takes():
     few = make_inputs(0, batch=1, heads=8, context=64, cache="fp8")
-    with pytest.raises(ValueError, match="^kernel: 'gluon' with 8 heads and a fp8 cache; allowed: multiples of 64"):
+    with pytest.raises(ValueError, match="^kernel: 'gluon' with 8 heads; allowed: multiples of 64$"):
         decode(*few.args(), kernel="gluon")
-    bf16 = make_inputs(0, batch=1, heads=64, context=64)
-    with pytest.raises(ValueError, match="^kernel: 'gluon' with 64 heads and a bf16 cache; allowed"):
-        decode(*bf16.args(), kernel="gluon")
+
+
+def test_tiles_of_64_heads_are_never_tried_on_fp8_with_tcgen05(driver):
+    """They compile to a trap there: no room in tensor memory. Seen with triton 3.6 and 3.9."""
+    driver.sm = 100
+    kept = mma_fp8.prune(mma_fp8.mma_fp8_kernel.configs, {}, HEADS=64)
+    assert kept and all(c.kwargs["BLOCK_H"] < 64 for c in kept)
+    driver.sm = 90
+    assert any(c.kwargs["BLOCK_H"] == 64 for c in mma_fp8.prune(mma_fp8.mma_fp8_kernel.configs, {}, HEADS=64))

@@ -124,12 +124,12 @@ def _pinned_text(kernel: str, heads: int, batch: int, cache: str) -> str:
     import torch
 
     from ..kernels.sparse_mla import paths, pinned
-    from ..kernels.sparse_mla.gluon_op import CONFIG
+    from ..kernels.sparse_mla.gluon_op import GLUON_CONFIGS
 
     major, minor = torch.cuda.get_device_capability()
     path = paths.path_of(major * 10 + minor, batch, heads, cache) if kernel == "auto" else kernel
     if path == "gluon":
-        return f"gluon BLOCK_H=64 {' '.join(f'{name}={value}' for name, value in CONFIG.items())}"
+        return f"gluon BLOCK_H=64 {' '.join(f'{name}={value}' for name, value in GLUON_CONFIGS[cache].items())}"
     entry = pinned.pinned_entry(path, major * 10 + minor, heads, batch, cache)
     return f"{path} {given_text({'config': entry['config'], 'entries': entry.get('entries', 0)})}"
 

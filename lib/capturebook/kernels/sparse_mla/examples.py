@@ -7,8 +7,7 @@ import torch
 import triton
 
 from .combine import combine_kernel
-from .gluon_fp8 import gluon_fp8_kernel
-from .gluon_op import CONFIG, gluon_arguments
+from .gluon_op import GLUON_CONFIGS, GLUON_KERNELS, gluon_arguments
 from .inputs import make_inputs
 from .launch import HEAD_DIM, combine_arguments, constants_of, main_arguments, split_count, targets
 from .op import tuner_of
@@ -34,14 +33,15 @@ class Example:
 
 
 def examples_fp8(sm: int) -> list[Example]:
-    """As `examples`, of the kernels that read the fp8 cache; those in Gluon only where there is wgmma (sm_90)."""
-    return examples(sm, "fp8") + (_gluon_examples() if sm == 90 else [])
+    """As `examples`, of the kernels that read the fp8 cache."""
+    return examples(sm, "fp8")
 
 
 def examples(sm: int, cache: str = "bf16") -> list[Example]:
     """Every kernel, shape and configuration on one architecture (90 for sm_90), too large ones included.
 
-    Raises ValueError for an architecture without pinned configurations.
+    Those in Gluon are there for sm_90 alone: elsewhere their wgmma would abort the compiler. Raises ValueError for an
+    architecture without pinned configurations.
     """
     found = []
     for kernel, heads, batch in SHAPES:
@@ -56,18 +56,19 @@ def examples(sm: int, cache: str = "bf16") -> list[Example]:
     args = _combine_args(heads=64, batch=8, pdl=sm >= 90)
     config = triton.Config({}, num_warps=4)
     found.append(Example("combine_kernel heads=64 batch=8", combine_kernel, config, args, True))
-    return found
+    return found + (_gluon_examples(cache) if sm == 90 else [])
 
 
-def _gluon_examples() -> list[Example]:
+def _gluon_examples(cache: str) -> list[Example]:
+    """Whole and split lists."""
     found = []
+    kernel, launch = GLUON_KERNELS[cache], dict(GLUON_CONFIGS[cache])
+    config = triton.Config({"CONSUMER_REGS": launch["CONSUMER_REGS"]}, num_warps=launch["num_warps"])
     for batch, splits in ((32, 4), (128, 1)):
-        inputs = make_inputs(0, batch, 64, context=512, window_slots=256, extra_slots=256, cache="fp8")
+        inputs = make_inputs(0, batch, 64, context=512, window_slots=256, extra_slots=256, cache=cache)
         target, target_lse = targets(inputs.q, splits)
         args = gluon_arguments(inputs.tensors(), target, target_lse, inputs.scale, splits)
-        config = triton.Config({"CONSUMER_REGS": CONFIG["CONSUMER_REGS"]}, num_warps=CONFIG["num_warps"])
-        name = f"{gluon_fp8_kernel.__name__} heads=64 batch={batch}"
-        found.append(Example(name, gluon_fp8_kernel, config, args | config.kwargs, True))
+        found.append(Example(f"{kernel.__name__} heads=64 batch={batch}", kernel, config, args | config.kwargs, True))
     return found
 
 

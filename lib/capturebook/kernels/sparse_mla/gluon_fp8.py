@@ -18,22 +18,12 @@ scales. Rows that are not to be read are zeros and their scores -inf.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 
 from .gluon_compat import barrier, reinterpret
-from .gluon_rows import TILE, fetch_groups, prefetch_rows, read_slots, row_pointers, store_groups
-from .tiles import finish as tl_finish
-from .tiles import load_length as tl_load_length
-
-finish = gluon.jit(tl_finish.fn)
-load_length = gluon.jit(tl_load_length.fn)
-
-LOG2E = gl.constexpr(1.4426950408889634)
+from .gluon_consume import consume
+from .gluon_rows import fetch_groups, prefetch_rows, row_pointers, store_groups
+from .gluon_tiles import TILE, read_slots, split_tiles
 
 
 @gluon.jit
@@ -86,72 +76,6 @@ def _produce(
         valid, scales = next_valid, next_scales
 
 
-@gluon.jit
-def _consume(q, sink, out, lse, scale, count, d, queries, tiles, weights, bias, ready, free, HEADS: gl.constexpr):
-    """Softmax and both products over `count` tiles; writes 64 rows of out and lse."""
-    FINAL: gl.constexpr = out.dtype.element_ty == gl.bfloat16
-    LINES: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [8, 1], [1, 0])
-    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 2], [16, 32, 16])
-    VALUES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 2], [16, 128, 16])
-    HALVES: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
-    HEAD: gl.constexpr = gl.SliceLayout(1, SCORES)
-    OUT_HEAD: gl.constexpr = gl.SliceLayout(1, VALUES)
-    q_chunks = reinterpret(queries, gl.bfloat16, [8, 64, 64], HALVES)
-    chunks = reinterpret(tiles, gl.bfloat16, [16, TILE, 64], HALVES)
-    first_head = gl.program_id(1) * 64
-
-    row = gl.program_id(2).to(gl.int64) * HEADS + first_head
-    line = gl.expand_dims(gl.arange(0, 64, layout=gl.SliceLayout(1, LINES)), 1) * 512
-    line += gl.expand_dims(gl.arange(0, 512, layout=gl.SliceLayout(0, LINES)), 0)
-    queries.store(gl.load(q + row * 512 + line))
-    sink_log2 = gl.load(sink + first_head + gl.arange(0, 64, layout=HEAD)) * LOG2E
-    top = gl.full([64], -float("inf"), gl.float32, HEAD)
-    total = gl.full([64], 0.0, gl.float32, HEAD)
-    acc = gl.full([64, 512], 0.0, gl.float32, VALUES)
-    zero = gl.full([64, TILE], 0.0, gl.float32, SCORES)
-    fence_async_shared()
-    barrier()
-
-    for i in range(count):
-        buffer = i & 1
-        mbarrier.wait(ready.index(buffer), (i >> 1) & 1)
-        rows = chunks.index(buffer * 8).permute((1, 0))
-        scores = warpgroup_mma(q_chunks.index(0), rows, zero, use_acc=False, is_async=True)
-        # d is 512, which the compiler is not told: unrolled, the addresses of all operands would take registers
-        for c in range(1, d // 64):
-            rows = chunks.index(buffer * 8 + c).permute((1, 0))
-            scores = warpgroup_mma(q_chunks.index(c), rows, scores, is_async=True)
-        scores = warpgroup_mma_wait(0, deps=[scores])
-        scores = scores * (scale * LOG2E) + gl.expand_dims(bias.index(buffer).load(gl.SliceLayout(0, SCORES)), 0)
-        new_top = gl.maximum(top, gl.max(scores, 1))
-        base = gl.where(new_top == -float("inf"), 0.0, new_top)
-        p = gl.exp2(scores - gl.expand_dims(base, 1))
-        rescale = gl.exp2(top - base)
-        top = new_top
-        weights.store(p.to(gl.bfloat16))
-        fence_async_shared()
-        barrier()
-        acc = acc * gl.expand_dims(gl.convert_layout(rescale, OUT_HEAD), 1)
-        acc = warpgroup_mma(weights, tiles.index(buffer), acc, is_async=True)
-        total = total * rescale + gl.sum(p, 1)
-        acc = warpgroup_mma_wait(0, deps=[acc])
-        barrier()
-        mbarrier.arrive(free.index(buffer), count=1)
-
-    factor, row_lse = finish(top, total, sink_log2, FINAL)
-    acc = acc * gl.expand_dims(gl.convert_layout(factor, OUT_HEAD), 1)
-    row = (gl.program_id(2).to(gl.int64) * gl.num_programs(0) + gl.program_id(0)) * HEADS + first_head
-    if FINAL:
-        queries.store(acc.to(gl.bfloat16))  # all scores are there: the queries' memory turns the values into lines
-        barrier()
-        gl.store(out + row * 512 + line, queries.load(LINES))
-    else:
-        value = gl.expand_dims(gl.arange(0, 64, layout=OUT_HEAD), 1) * 512
-        value += gl.expand_dims(gl.arange(0, 512, layout=gl.SliceLayout(0, VALUES)), 0)
-        gl.store(out + row * 512 + value, acc)
-    gl.store(lse + row + gl.arange(0, 64, layout=HEAD), row_lse)
-
-
 @gluon.jit(do_not_specialize=["splits", "d"])
 def gluon_fp8_kernel(
     q,
@@ -175,15 +99,9 @@ def gluon_fp8_kernel(
     CONSUMER_REGS: gl.constexpr,
 ):
     """Grid (splits, HEADS / 64, requests). num_warps is the producer's; the consumer has CONSUMER_REGS registers."""
-    request = gl.program_id(2).to(gl.int64)
-    window_length = load_length(window_lengths, request, window_width)
-    extra_length = load_length(extra_lengths, request, extra_width)
-    window_tiles = gl.cdiv(window_length, TILE)
-    all_tiles = window_tiles + gl.cdiv(extra_length, TILE)
-    per_split = gl.cdiv(all_tiles, splits)
-    first = gl.minimum(gl.program_id(0) * per_split, all_tiles)
-    count = gl.minimum(per_split, all_tiles - first)
-
+    lists, first, count = split_tiles(
+        window_indices, window_lengths, window_width, extra_indices, extra_lengths, extra_width, splits
+    )
     HALVES: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
     WORDS: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=2)
     FLAT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
@@ -198,14 +116,11 @@ def gluon_fp8_kernel(
         mbarrier.init(ready.index(buffer), count=1)
         mbarrier.init(free.index(buffer), count=1)
 
-    window_list = window_indices + request * window_width
-    extra_list = extra_indices + request * extra_width
-    lists = (window_list, window_length, extra_list, extra_length, window_tiles)
     caches = (window_cache, extra_cache)
     gl.warp_specialize(
         [
             (_produce, (caches, lists, first, count, words, bias, ready, free, WINDOW_PAGE, EXTRA_PAGE)),
-            (_consume, (q, sink, out, lse, scale, count, d, queries, tiles, weights, bias, ready, free, HEADS)),
+            (consume, (q, sink, out, lse, scale, count, d, queries, tiles, weights, bias, ready, free, HEADS, False)),
         ],
         [8],
         [CONSUMER_REGS],

@@ -1,6 +1,6 @@
-"""Gluon pieces of the fp8 cache layout (see formats.py): from index lists to bf16 rows in shared memory.
+"""Gluon pieces of the fp8 cache layout (see formats.py): from slots to bf16 rows in shared memory.
 
-A tile is 64 entries of one list. A warp's lanes lie 8 rows by 4 times 16 bytes, so that a load takes one scale's group
+A warp's lanes lie 8 rows by 4 times 16 bytes, so that a load takes one scale's group
 of 8 rows, 64 bytes each, and that its dequantised values, 32 bytes a lane, go to shared memory without bank conflicts.
 """
 
@@ -8,8 +8,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from .fp8_rows import locate as tl_locate
-
-TILE = gl.constexpr(64)
+from .gluon_tiles import TILE
 
 locate = gluon.jit(tl_locate.fn)
 
@@ -47,19 +46,14 @@ mov.b32 $0, 0;
 """)
 
 
-@gluon.jit
-def read_slots(tile, end, lists, LAYOUT: gl.constexpr):
-    """[64] int32 slots of a tile, negative where nothing is to be read: padding, beyond a length, tile `end` and on.
-
-    lists: (window list, its length, extra list, its length, tiles of the window list) of a request; tiles of the
-    window list come first.
-    """
-    window_list, window_length, extra_list, extra_length, window_tiles = lists
-    in_window = tile < window_tiles
-    indices = gl.where(in_window, window_list, extra_list)
-    length = gl.where(in_window, window_length, extra_length)
-    position = gl.where(in_window, tile, tile - window_tiles) * TILE + gl.arange(0, TILE, layout=LAYOUT)
-    return gl.load(indices + position, mask=(position < length) & (tile < end), other=-1)
+_PREFETCH_LINE = gl.constexpr("""
+{
+.reg .pred wanted;
+setp.ge.s32 wanted, $2, 0;
+@wanted prefetch.global.L2 [$1];
+mov.b32 $0, 0;
+}
+""")
 
 
 @gluon.jit
@@ -83,6 +77,14 @@ def prefetch_rows(slots, rows, scales):
     slots, rows = gl.broadcast(slots, rows)
     scales, rows = gl.broadcast(scales, rows)
     gl.inline_asm_elementwise(_PREFETCH, "=r,l,l,r", [rows, scales, slots], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def prefetch_lines(slots, rows, LAYOUT: gl.constexpr):
+    """Has 64 rows of 1024 bytes brought into L2, 128 bytes by each of 8 lanes. rows: pointers to bf16."""
+    column = gl.expand_dims(gl.arange(0, 8, layout=gl.SliceLayout(0, LAYOUT)), 0) * 128
+    slots, rows = gl.broadcast(gl.expand_dims(slots, 1), gl.expand_dims(rows.to(gl.int64), 1) + column)
+    gl.inline_asm_elementwise(_PREFETCH_LINE, "=r,l,r", [rows, slots], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit

@@ -6,7 +6,7 @@ from torch.library import triton_op, wrap_triton
 
 from .combine import combine_kernel
 from .formats import FORMATS, format_of, page_tokens
-from .gluon_op import decode_gluon_fp8
+from .gluon_op import decode_gluon_bf16, decode_gluon_fp8
 from .launch import HEAD_DIM, constants_of, run
 from .mma import mma_kernel
 from .mma_fp8 import mma_fp8_kernel
@@ -59,7 +59,7 @@ def decode(
     q [B, H, 512] bf16; caches [slots, 512] bf16 or both [pages, bytes] uint8 in the fp8 layout of formats.py, each row
     both key and value; indices [B, N] int32, slots in the list's cache (page * tokens a page + token), negative =
     padding; lengths [B] int32, only the leftmost `length` entries count; sink [H] fp32; scale multiplies q.k. kernel:
-    "mma" (tl.dot) or "simt", tuned by their autotuners unless pinned; "gluon" (sm_90, fp8, heads in multiples of 64);
+    "mma" (tl.dot) or "simt", tuned by their autotuners unless pinned; "gluon" (sm_90, heads in multiples of 64);
     "auto", what `paths.path_of` says, launched with its pinned tuning; on a CPU all are the torch twin. Everything
     contiguous, on one device; N may be 0.
     Returns out [B, H, 512] bf16 and lse [B, H] fp32: natural log, sink excluded; an empty row gives 0 and -inf.
@@ -101,8 +101,8 @@ def decode(
     if cache == "fp8":
         _check_pages("window_cache", window_cache)
         _check_pages("extra_cache", extra_cache)
-    if kernel == "gluon" and (cache != "fp8" or heads % 64):
-        raise ValueError(f"kernel: 'gluon' with {heads} heads and a {cache} cache; allowed: multiples of 64 and fp8")
+    if kernel == "gluon" and heads % 64:
+        raise ValueError(f"kernel: 'gluon' with {heads} heads; allowed: multiples of 64")
     operator = torch.ops.capturebook.sparse_mla_decode
     if cache == "fp8":
         operator = torch.ops.capturebook.sparse_mla_decode_fp8
@@ -150,8 +150,13 @@ def _sparse_mla_decode(
     major, minor = torch.cuda.get_device_capability(q.device)
     sm = major * 10 + minor
     if kernel == "auto":
-        arguments = pinned_launch(sm, q, "bf16")
-        return run(wrap_triton(mma_jit), wrap_triton(combine_kernel), "mma", tensors, scale, **arguments)
+        kernel = path_of(sm, q.shape[0], q.shape[1], "bf16")
+        if kernel == "mma":
+            arguments = pinned_launch(sm, q, "bf16")
+            return run(wrap_triton(mma_jit), wrap_triton(combine_kernel), "mma", tensors, scale, **arguments)
+    if kernel == "gluon":
+        _check_wgmma(sm)
+        return decode_gluon_bf16(*tensors, scale)
     constants = constants_of(kernel, "bf16", sm) | {"entries": pinned_entries(kernel)}
     # torch finds an operator's kernels by reading its source for wrap_triton(<name>), so both are spelled out
     combine = wrap_triton(combine_kernel)
@@ -195,8 +200,7 @@ def _sparse_mla_decode_fp8(
             arguments = pinned_launch(sm, q, "fp8")
             return run(wrap_triton(mma_fp8_jit), wrap_triton(combine_kernel), "mma", tensors, scale, **arguments)
     if kernel == "gluon":
-        if sm != 90:
-            raise ValueError(f"kernel: 'gluon' on sm_{sm}; allowed: on sm_90")
+        _check_wgmma(sm)
         return decode_gluon_fp8(*tensors, scale)
     constants = constants_of(kernel, "fp8", sm) | {"entries": pinned_entries(kernel, "fp8")}
     combine = wrap_triton(combine_kernel)
@@ -209,6 +213,11 @@ def _sparse_mla_decode_fp8(
 @_sparse_mla_decode_fp8.register_fake
 def _(q, *others):
     return torch.empty_like(q), q.new_empty(q.shape[:2], dtype=torch.float32)
+
+
+def _check_wgmma(sm: int) -> None:
+    if sm != 90:
+        raise ValueError(f"kernel: 'gluon' on sm_{sm}; allowed: on sm_90")
 
 
 def _check_pages(name: str, cache: Tensor) -> None:

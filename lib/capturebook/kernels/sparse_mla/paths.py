@@ -1,16 +1,16 @@
 """Which kernel `decode` takes where it may choose: a rule by architecture, format and shape, from measurements."""
 
-GLUON_BATCH = 32
-"""Least batch of 64 heads for which the Gluon kernel was seen to be the faster one on an H200."""
+GLUON_BATCH = {"fp8": 32}
+"""Least batch of 64 heads, by cache format, for which the Gluon kernel was seen to be the faster one on an H200."""
 
 
 def path_of(sm: int, batch: int, heads: int, cache: str) -> str:
     """ "gluon" or "mma".
 
-    The Gluon kernel exists for wgmma (sm_90) and the fp8 cache, in tiles of 64 heads, which fewer heads would waste.
-    Below GLUON_BATCH requests `mma`, which cuts the heads into smaller tiles, spreads over more CTAs.
+    The Gluon kernels are for wgmma (sm_90), in tiles of 64 heads, which fewer heads would waste. Below GLUON_BATCH
+    requests `mma`, which cuts the heads into smaller tiles, spreads over more CTAs.
     sm: 90 for compute capability 9.0; heads: of this rank; cache: "bf16" or "fp8".
     """
-    if sm == 90 and cache == "fp8" and heads % 64 == 0 and batch * heads >= 64 * GLUON_BATCH:
+    if sm == 90 and heads % 64 == 0 and cache in GLUON_BATCH and batch * heads >= 64 * GLUON_BATCH[cache]:
         return "gluon"
     return "mma"
