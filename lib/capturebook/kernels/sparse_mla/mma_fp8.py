@@ -19,10 +19,14 @@ CONFIGS = [
     triton.Config({"BLOCK_H": 16, "BLOCK_N": 32, "PART": 64}, num_warps=4, num_stages=3),
     triton.Config({"BLOCK_H": 16, "BLOCK_N": 64, "PART": 64}, num_warps=8, num_stages=2),
     triton.Config({"BLOCK_H": 32, "BLOCK_N": 32, "PART": 64}, num_warps=4, num_stages=2),
-    triton.Config({"BLOCK_H": 64, "BLOCK_N": 32, "PART": 128}, num_warps=8, num_stages=2),
     triton.Config({"BLOCK_H": 64, "BLOCK_N": 64, "PART": 128}, num_warps=8, num_stages=2),
+    triton.Config({"BLOCK_H": 64, "BLOCK_N": 64, "PART": 128}, num_warps=8, num_stages=3),
 ]
 """BLOCK_H 16 is the smallest tile tl.dot takes: 8 heads use half of one. The first two fit in 99 KiB (sm_120)."""
+
+
+NEVER = 2**31
+"""More bytes than any GPU has for a CTA."""
 
 
 def shared_bytes(config: triton.Config, sm: int) -> int:
@@ -30,9 +34,11 @@ def shared_bytes(config: triton.Config, sm: int) -> int:
 
     The q tile, one tile in bf16, and the raw tiles in flight (rows, and scales for each width of parts). With mma.sync
     the weights of the second matmul pass through shared memory; with wgmma (sm_90) the rotary part lies there once
-    more.
+    more. With tcgen05 (sm_10x, 64 heads) NEVER: five accumulators of 64 rows take all 512 columns of tensor memory.
     """
     heads, entries = config.kwargs["BLOCK_H"], config.kwargs["BLOCK_N"]
+    if heads >= 64 and sm // 10 in (10, 11):
+        return NEVER
     wgmma = heads >= 64 and sm // 10 == 9
     tile = entries * (1024 if wgmma else 896 + 2 * heads)
     raw = entries * (576 + 8 * (1 if config.kwargs["PART"] == 64 else 2))
