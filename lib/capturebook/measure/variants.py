@@ -152,13 +152,16 @@ def padded_heads(variant: dict, heads: int, config: str) -> int:
     return -(-heads // tile) * tile
 
 
-def verify(name: str, call: Callable, inputs) -> list[dict]:
-    """Checks of out and lse of one call into poisoned memory against float64, as records hold them."""
+def verify(name: str, call: Callable, inputs, reference_of: Callable | None = None) -> list[dict]:
+    """Checks of out and lse of one call into poisoned memory against float64, as records hold them.
+
+    reference_of(*args): `decode_reference`, or one that remembers, for many variants of the same inputs.
+    """
     from ..kernels.sparse_mla import decode_reference, reference
 
     with fresh_memory_is_nan():
         out, lse = call()
-    want, want_lse = decode_reference(*inputs.args())
+    want, want_lse = (reference_of or decode_reference)(*inputs.args())
     found = (
         ("out", reference.error(out, want), reference.TOLERANCE),
         ("lse", reference.lse_error(lse, want_lse), LSE_TOLERANCE),
