@@ -13,6 +13,7 @@ and then finds its rows in L2.
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import async_copy, mbarrier
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from .gluon_compat import async_load, barrier
 from .gluon_consume import consume
@@ -74,6 +75,8 @@ def gluon_bf16_kernel(
     CONSUMER_REGS: gl.constexpr,
 ):
     """Grid (splits, HEADS / 64, requests). num_warps is the producer's; the consumer has CONSUMER_REGS registers."""
+    if out.dtype.element_ty == gl.float32:
+        gdc_launch_dependents()  # the combine may be set up meanwhile; it waits for this kernel's end
     lists, first, count = split_tiles(
         window_indices, window_lengths, window_width, extra_indices, extra_lengths, extra_width, splits
     )

@@ -19,6 +19,7 @@ scales. Rows that are not to be read are zeros and their scores -inf.
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from .gluon_compat import barrier, reinterpret
 from .gluon_consume import consume
@@ -99,6 +100,8 @@ def gluon_fp8_kernel(
     CONSUMER_REGS: gl.constexpr,
 ):
     """Grid (splits, HEADS / 64, requests). num_warps is the producer's; the consumer has CONSUMER_REGS registers."""
+    if out.dtype.element_ty == gl.float32:
+        gdc_launch_dependents()  # the combine may be set up meanwhile; it waits for this kernel's end
     lists, first, count = split_tiles(
         window_indices, window_lengths, window_width, extra_indices, extra_lengths, extra_width, splits
     )

@@ -58,7 +58,7 @@ def _decode(
     if splits == 1:
         return target, target_lse
     out, lse = targets(q, 1)
-    merge(combine_kernel, target, target_lse, sink, out, lse, pdl=False)
+    merge(combine_kernel, target, target_lse, sink, out, lse, pdl=True)
     return out, lse
 
 
