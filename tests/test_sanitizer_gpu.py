@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 SANITIZER = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
 
@@ -18,9 +19,13 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
-@pytest.mark.parametrize("cache", ["bf16", "fp8"])
-@pytest.mark.parametrize("kernel", ["mma", "simt"])
+@pytest.mark.parametrize(
+    "kernel, cache",
+    [*((kernel, cache) for kernel in ("mma", "simt", "gluon") for cache in ("bf16", "fp8")), ("v32", "fp8")],
+)
 def test_a_small_decode_is_clean(kernel, cache, tool):
+    if kernel == "gluon" and torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the Gluon kernels are for sm_90")
     command = [SANITIZER, "--tool", tool, "--error-exitcode", "9", "--target-processes", "all"]
     # torch's own kernels, of which the inputs and the reference take many, are left alone
     command += ["--kernel-regex", "kns=_kernel", sys.executable]
