@@ -52,4 +52,5 @@ def test_one_graph_at_other_positions(kind, cache):
         assert torch.equal(got[~written], before[~written])
         assert int(written.sum()) == sum((p + 1) % KINDS[kind][0] == 0 for p in positions)
         error = (got - want)[written].abs().max() / want.abs().max() if written.any() else 0
-        assert error <= (2**-4 if cache == "fp8" else 2**-8), (kind, cache, positions, float(error))
+        # a value at a rounding's edge may fall to the other side: one step of e4m3 is a fourteenth of the largest value
+        assert error <= (1 / 13 if cache == "fp8" else 2**-8), (kind, cache, positions, float(error))
