@@ -5,15 +5,15 @@ lengths on the device leave it. Two tiles of bf16 rows lie in shared memory, 64 
 the other is used; with the queries (64 KiB) one CTA fits on an SM.
 
     producer (8 warps)                              consumer (8 warps: 2 warp groups)
-      fetch tile i + 1 into registers, as bytes       wait until tile i is ready
-      bring tile i + 2 into L2                        s = q k^T: each group 64 heads x 32 entries
-      wait until buffer i % 2 is free                 softmax; weights to shared memory in bf16
-      dequantise tile i into it                       o += p v: each group 64 heads x 256 values
-      say that it is ready                            say that the buffer is free
+      wait until buffer i % 2 is free                 wait until tile i is ready
+      dequantise tile i into it, from registers       s = q k^T: each group 64 heads x 32 entries
+      say that it is ready                            softmax; weights to shared memory in bf16
+      fetch tile i + 1 into registers, as bytes       o += p v: each group 64 heads x 256 values
+      bring tile i + 2 into L2                        say that the buffer is free
 
-Bytes go through registers, since beside two tiles in bf16 there is no room for a ring of raw ones; they are fetched
-while the tile before is converted. Operands are bf16, which holds every value that the format can, whatever its
-scales. Rows that are not to be read are zeros and their scores -inf.
+Bytes go through registers, since beside two tiles in bf16 there is no room for a ring of raw ones. Operands are bf16,
+which holds every value that the format can, whatever its scales. Rows that are not to be read are zeros and their
+scores -inf.
 """
 
 from triton.experimental import gluon
@@ -28,53 +28,55 @@ from .gluon_tiles import TILE, read_slots, split_tiles
 
 
 @gluon.jit
+def _fetch(slots, in_window, caches, WINDOW_PAGE: gl.constexpr, EXTRA_PAGE: gl.constexpr, GROUPS: gl.constexpr):
+    """(valid, scales, four parts) of a tile: its rows as bytes, in groups of 64, zeros where not valid."""
+    rows, scales = row_pointers(slots, in_window, caches, WINDOW_PAGE, EXTRA_PAGE)
+    valid = slots >= 0
+    scales = gl.load(scales.to(gl.pointer_type(gl.int64)), mask=valid, other=0)
+    raw0 = fetch_groups(rows, valid, 0, 4, GROUPS)
+    raw4 = fetch_groups(rows, valid, 4, 2, GROUPS)
+    raw6 = fetch_groups(rows, valid, 6, 1, GROUPS)
+    rope = fetch_groups(rows, valid, 7, 2, GROUPS)
+    return valid, scales, raw0, raw4, raw6, rope
+
+
+@gluon.jit
 def _produce(
     caches, lists, first, count, words, bias, ready, free, WINDOW_PAGE: gl.constexpr, EXTRA_PAGE: gl.constexpr
 ):
     """Fills tiles first to first + count: `words` [2, 64, 256] int32 are the two buffers, `bias` [2, 64] 0 or -inf."""
-    WARPS: gl.constexpr = gl.num_warps()
-    GROUPS: gl.constexpr = gl.BlockedLayout([1, 1, 4], [8, 1, 4], [WARPS, 1, 1], [2, 1, 0])
+    GROUPS: gl.constexpr = gl.BlockedLayout([1, 1, 4], [8, 1, 4], [gl.num_warps(), 1, 1], [2, 1, 0])
     ROW: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, GROUPS))
     window_tiles = lists[4]
     end = first + count
 
-    slots = read_slots(first, end, lists, ROW)
-    far_slots = read_slots(first + 1, end, lists, ROW)
-    valid = slots >= 0
-    scales = gl.full([TILE], 0, gl.int64, ROW)
-    raw0 = gl.full([TILE, 4, 16], 0, gl.int32, GROUPS)
-    raw4 = gl.full([TILE, 2, 16], 0, gl.int32, GROUPS)
-    raw6 = gl.full([TILE, 1, 16], 0, gl.int32, GROUPS)
-    rope = gl.full([TILE, 2, 16], 0, gl.int32, GROUPS)
-    # Round i stores tile i, part by part, and fetches each part of tile i + 1 into the registers that this frees.
-    # Round -1 fetches only: what it stores, nobody is told of.
-    for i in range(-1, count):
+    in_window = first < window_tiles
+    first_slots = read_slots(first, end, lists, ROW)
+    slots = read_slots(first + 1, end, lists, ROW)
+    far_slots = read_slots(first + 2, end, lists, ROW)
+    valid, scales, raw0, raw4, raw6, rope = _fetch(first_slots, in_window, caches, WINDOW_PAGE, EXTRA_PAGE, GROUPS)
+    far_rows, far_scales = row_pointers(slots, first + 1 < window_tiles, caches, WINDOW_PAGE, EXTRA_PAGE)
+    prefetch_rows(slots, far_rows, far_scales)
+    for i in range(count):
         buffer = i & 1
         tile = first + i + 1
         part = words.index(buffer)
-        far_rows, far_scales = row_pointers(far_slots, tile + 1 < window_tiles, caches, WINDOW_PAGE, EXTRA_PAGE)
-        prefetch_rows(far_slots, far_rows, far_scales)
-        if i >= 0:
-            mbarrier.wait(free.index(buffer), ((i >> 1) & 1) ^ 1)
-        bias.index(buffer).store(gl.where(valid, 0.0, -float("inf")))
+        mbarrier.wait(free.index(buffer), ((i >> 1) & 1) ^ 1)
         store_groups(part.slice(0, 128, dim=1), raw0, scales, 0, GROUPS)
-        rows, scale_pointers = row_pointers(slots, tile < window_tiles, caches, WINDOW_PAGE, EXTRA_PAGE)
-        next_valid = slots >= 0
-        next_scales = gl.load(scale_pointers.to(gl.pointer_type(gl.int64)), mask=next_valid, other=0)
-        raw0 = fetch_groups(rows, next_valid, 0, 4, GROUPS)
         store_groups(part.slice(128, 64, dim=1), raw4, scales, 4, GROUPS)
-        raw4 = fetch_groups(rows, next_valid, 4, 2, GROUPS)
         store_groups(part.slice(192, 32, dim=1), raw6, scales, 6, GROUPS)
-        raw6 = fetch_groups(rows, next_valid, 6, 1, GROUPS)
         part.slice(224, 32, dim=1).store(gl.reshape(rope, [TILE, 32]))
-        rope = fetch_groups(rows, next_valid, 7, 2, GROUPS)
+        bias.index(buffer).store(gl.where(valid, 0.0, -float("inf")))
         fence_async_shared()
         barrier()
-        if i >= 0:
-            mbarrier.arrive(ready.index(buffer), count=1)
+        mbarrier.arrive(ready.index(buffer), count=1)
+        # Not before the fence: it comes with a MEMBAR, which waits for all loads that are under way.
+        in_window = tile < window_tiles
+        valid, scales, raw0, raw4, raw6, rope = _fetch(slots, in_window, caches, WINDOW_PAGE, EXTRA_PAGE, GROUPS)
+        far_rows, far_scales = row_pointers(far_slots, tile + 1 < window_tiles, caches, WINDOW_PAGE, EXTRA_PAGE)
+        prefetch_rows(far_slots, far_rows, far_scales)
         slots = far_slots
         far_slots = read_slots(tile + 2, end, lists, ROW)
-        valid, scales = next_valid, next_scales
 
 
 @gluon.jit(do_not_specialize=["splits", "d"])
