@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from capturebook.kernels import glue
 from capturebook.kernels.compressor.stores import store, store_keys
 from capturebook.kernels.routing import combine_reference
 from capturebook.kernels.sparse_mla.formats import dequantise, quantise
@@ -12,6 +13,7 @@ from capturebook.measure import own_step
 from capturebook.probes.compare import clone, copy_into
 from capturebook.subjects.decode_step import build, model, reference
 from capturebook.subjects.decode_step.buckets import Buckets, narrowed
+from capturebook.subjects.decode_step.examples import examples
 from capturebook.subjects.decode_step.experts import Matrices, grouped, one_by_one, quantised
 from capturebook.subjects.decode_step.glue import swiglu
 from capturebook.subjects.decode_step.ops import torch_ops
@@ -304,3 +306,12 @@ def test_bf16_arithmetic_is_well_inside_the_tolerance(step):
     print(found)
     fp8 = any(name.endswith(".scale") for name in step.fn.func.layers[0].attention.weights)
     assert max(found.values()) <= (FP8_TOLERANCE if fp8 else TOLERANCE) / 1.25
+
+
+def test_every_kernel_of_a_step_is_in_the_build_check():
+    calls = [(example.name, str(example.config)) for example in examples(90)]
+    assert len(set(calls)) == len(calls)
+    kernels = {example.kernel.__name__ for example in examples(90)}
+    launched = {"mma_kernel", "simt_kernel", "combine_kernel", "bounded_scores_kernel", "select_kernel", "route_kernel"}
+    launched |= {"mix_experts_kernel"}
+    assert kernels >= launched | {"padded_scores_kernel", "compress_kernel", *glue.KERNELS}, sorted(kernels)

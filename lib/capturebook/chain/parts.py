@@ -66,7 +66,7 @@ def builds(session) -> Builds:
 
     params = session.params
     decode = crosscompile.SPARSE_MLA if params.cache == "bf16" else crosscompile.SPARSE_MLA_FP8
-    ours = {BUILT_IN: decode, INDEXER: crosscompile.INDEXER, GLUE: crosscompile.GLUE}
+    ours = {BUILT_IN: decode, INDEXER: crosscompile.INDEXER, GLUE: crosscompile.GLUE, DECODE: crosscompile.DECODE}
     examples = next((where for subject, where in ours.items() if params.subject.startswith(subject)), None)
     own = examples is None
     try:

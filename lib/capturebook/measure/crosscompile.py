@@ -15,6 +15,7 @@ SPARSE_MLA = "capturebook.kernels.sparse_mla.examples:examples"
 SPARSE_MLA_FP8 = "capturebook.kernels.sparse_mla.examples:examples_fp8"
 INDEXER = "capturebook.kernels.indexer.examples:examples"
 GLUE = "capturebook.kernels.glue.examples:examples"
+DECODE = "capturebook.subjects.decode_step.examples:examples"
 """Where the built-in kernels' example calls come from. Those of a user's step are recorded from a call of it."""
 
 

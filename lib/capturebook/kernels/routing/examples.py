@@ -5,7 +5,7 @@ import triton
 
 from ..sparse_mla.examples import Example
 from .op import combine_arguments, route_arguments
-from .routing import combine_kernel, route_kernel
+from .routing import mix_experts_kernel, route_kernel
 
 BATCH, EXPERTS, ACTIVE, HIDDEN = 64, 256, 6, 4096
 
@@ -21,7 +21,11 @@ def examples(sm: int) -> list[Example]:
     calls = (
         ("route_kernel score", route_kernel, route_arguments(logits, bias, None, tokens, ids, weights, 1.5)),
         ("route_kernel hash", route_kernel, route_arguments(logits, None, table, tokens, ids, weights, 1.5)),
-        ("combine_kernel", combine_kernel, combine_arguments(rows, place, weights, shared, torch.empty_like(shared))),
+        (
+            "mix_experts_kernel",
+            mix_experts_kernel,
+            combine_arguments(rows, place, weights, shared, torch.empty_like(shared)),
+        ),
     )
     config = triton.Config({}, num_warps=4)
     return [Example(name, kernel, config, args, True) for name, kernel, args in calls]

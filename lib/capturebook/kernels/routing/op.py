@@ -7,7 +7,7 @@ from torch.library import triton_op, wrap_triton
 from ..glue.check import BF16, FP32, check
 from ..sparse_mla.launch import power_of_two
 from .reference import combine_reference, route_reference
-from .routing import combine_kernel, route_kernel
+from .routing import mix_experts_kernel, route_kernel
 
 BLOCK = 1024
 
@@ -82,7 +82,7 @@ def _combine(rows: Tensor, order: Tensor, weights: Tensor, shared: Tensor) -> Te
     place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
     out = torch.empty_like(shared)
     batch, width = shared.shape
-    wrap_triton(combine_kernel)[(batch, width // BLOCK)](**combine_arguments(rows, place, weights, shared, out))
+    wrap_triton(mix_experts_kernel)[(batch, width // BLOCK)](**combine_arguments(rows, place, weights, shared, out))
     return out
 
 
@@ -111,7 +111,7 @@ def route_arguments(logits, bias, table, tokens, ids, weights, scaling: float) -
 
 
 def combine_arguments(rows, place, weights, shared, out) -> dict:
-    """Arguments of `combine_kernel` by name."""
+    """Arguments of `mix_experts_kernel` by name."""
     return dict(
         rows=rows,
         place=place,

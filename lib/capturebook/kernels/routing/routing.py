@@ -50,7 +50,7 @@ def route_kernel(
 
 
 @triton.jit
-def combine_kernel(
+def mix_experts_kernel(
     rows,  # [B * ACTIVE, H] bf16, sorted by expert
     place,  # [B * ACTIVE] int64: where the row of a (token, choice) is
     weights,  # [B, ACTIVE] fp32

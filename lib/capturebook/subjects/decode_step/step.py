@@ -36,7 +36,7 @@ KERNEL_HEADS = 64
 
 def build(
     layers: list[str] = KINDS,
-    size: str = "flash",
+    size: str = "",
     tp: int = 8,
     kernel: str = "mma",
     tuning: str = "live",
@@ -57,17 +57,18 @@ def build(
 ) -> Step:
     """One decode step of these layers on one rank of `tp`, without communication, on CUDA or on a CPU.
 
-    layers: of "swa", "csa", "hca", in order. size: "flash", or "small" for a CPU. kernel: of the attention, as
-    `sparse_mla.decode` takes it; padded: it is given 64 heads where the rank has fewer. indexer: "bounded", "stock" or
-    "torch"; glue: "eager", "compiled" or "fused"; router: "torch" or "fused" (see `ops`). routing: "score", or "hash"
-    by token. experts, cache, keys: "bf16" or "fp8"; other weights are bf16, all of them random. overlap: side streams
-    for the compressor, the indexer and the shared expert, forked and joined by `sync`, with a `graph_break` for
-    torch.compile (see `Lanes`). context: what a request has room for in the caches; max_context: in its page table
-    and lists.
+    layers: of "swa", "csa", "hca", in order. size: "flash" or "small"; not given, small on a CPU. kernel: of the
+    attention, as `sparse_mla.decode` takes it; padded: it is given 64 heads where the rank has fewer. indexer:
+    "bounded", "stock" or "torch"; glue: "eager", "compiled" or "fused"; router: "torch" or "fused" (see `ops`).
+    routing: "score", or "hash" by token. experts, cache, keys: "bf16" or "fp8"; other weights are bf16, all of them
+    random. overlap: side streams for the compressor, the indexer and the shared expert, forked and joined by `sync`,
+    with a `graph_break` for torch.compile (see `Lanes`). context: what a request has room for in the caches;
+    max_context: in its page table and lists.
     Outputs are each layer's streams and what it chose; they are judged by `reference.errors`.
     Raises ValueError naming the option.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    size = size or ("flash" if device == "cuda" else "small")
     if size not in SIZES:
         raise ValueError(f"size: {size!r}; allowed: {', '.join(SIZES)}")
     if routing not in ("score", "hash"):
