@@ -23,6 +23,7 @@ CASES = {
     "peaked": lambda: make_inputs(2, heads=8, kind="peaked", **SMALL),
     "sink": lambda: make_inputs(3, heads=8, kind="sink", **SMALL),
     "one split": lambda: make_inputs(4, heads=8, batch=2, context=128, window=16, topk=32),
+    "many splits": lambda: make_inputs(6, heads=8, batch=1, context=8192, window=40, topk=1100, window_slots=256),
     "edges": lambda: edge_inputs(heads=8),
     "64 heads": lambda: make_inputs(5, heads=64, batch=17, context=64, window=16, topk=16),
     "fp8 random": lambda: make_inputs(1, heads=8, cache="fp8", **SMALL),

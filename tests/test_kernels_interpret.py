@@ -10,7 +10,7 @@ import numpy
 import pytest
 import triton
 
-MMA = [f"mma/{case}" for case in ("random", "peaked", "sink", "one split", "edges", "64 heads")]
+MMA = [f"mma/{case}" for case in ("random", "peaked", "sink", "one split", "many splits", "edges", "64 heads")]
 SIMT = [f"simt/{case}" for case in ("random", "one split", "edges")]
 FP8 = ("random", "peaked", "sink", "one split", "edges", "edges, pages of 2", "edges, sm_80", "scales", "scales, sm_80")
 MMA += [f"mma/fp8 {case}" for case in FP8]
@@ -64,6 +64,7 @@ def test_cases_cover_the_paths(measured):
     splits = {name: result["splits"] for name, result in measured.items()}
     assert splits["mma/random"] > 1 and splits["simt/random"] > 1, "the combine kernel ran"
     assert splits["mma/fp8 random"] > 1 and splits["simt/fp8 random"] > 1
+    assert splits["mma/many splits"] > 16 >= splits["mma/random"], "both ways of the combine"
     alone = {count for name, count in splits.items() if name.endswith("one split")}
     assert alone == {1}, "the kernel applied the sink by itself"
     assert {result["block_h"] for name, result in measured.items() if name.startswith("mma/")} == {16, 32}

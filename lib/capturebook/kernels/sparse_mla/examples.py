@@ -53,9 +53,10 @@ def examples(sm: int, cache: str = "bf16") -> list[Example]:
                 continue  # never tried: see mma.prune
             name = f"{autotuner.base_fn.__name__} heads={heads} batch={batch}"
             found.append(Example(name, autotuner.fn, config, args | config.kwargs, config == pinned))
-    args = _combine_args(heads=64, batch=8, pdl=sm >= 90)
-    config = triton.Config({}, num_warps=4)
-    found.append(Example("combine_kernel heads=64 batch=8", combine_kernel, config, args, True))
+    for batch, splits in ((8, 4), (1, 20)):  # unrolled, and as a tile
+        args = _combine_args(64, batch, splits, pdl=sm >= 90)
+        config = triton.Config({}, num_warps=args["GROUP"])
+        found.append(Example(f"combine_kernel heads=64 batch={batch}", combine_kernel, config, args, True))
     return found + (_gluon_examples(cache) if sm == 90 else [])
 
 
@@ -80,8 +81,7 @@ def _main_args(kernel: str, heads: int, batch: int, cache: str) -> dict:
     return main_arguments(inputs.tensors(), out, lse, inputs.scale, splits == 1)
 
 
-def _combine_args(heads: int, batch: int, pdl: bool) -> dict:
-    splits = 4
+def _combine_args(heads: int, batch: int, splits: int, pdl: bool) -> dict:
     partial, partial_lse = torch.empty(batch, splits, heads, HEAD_DIM), torch.empty(batch, splits, heads)
     out, lse = torch.empty(batch, heads, HEAD_DIM, dtype=torch.bfloat16), torch.empty(batch, heads)
     return combine_arguments(partial, partial_lse, torch.empty(heads), out, lse, splits, pdl)

@@ -4,6 +4,7 @@ import torch
 import triton
 from torch import Tensor
 
+from .combine import UNROLLED
 from .formats import format_of, page_tokens
 
 HEAD_DIM = 512
@@ -72,6 +73,7 @@ def merge(combine, partial_out: Tensor, partial_lse: Tensor, sink: Tensor, out: 
     arguments = combine_arguments(partial_out, partial_lse, sink, out, lse, partial_out.shape[1], pdl)
     options = {"launch_pdl": True} if pdl and isinstance(combine, triton.JITFunction) else {}
     batch, heads, d = out.shape
+    options["num_warps"] = arguments["GROUP"]  # a head for each
     combine[(triton.cdiv(heads, arguments["GROUP"]), batch, d // arguments["CHUNK"])](**arguments, **options)
 
 
@@ -134,6 +136,7 @@ def combine_arguments(
 ) -> dict:
     """Arguments of `combine_kernel` by name; pdl as its PDL."""
     block = power_of_two(splits)
+    few = block <= UNROLLED
     return dict(
         partial_out=partial_out,
         partial_lse=partial_lse,
@@ -144,7 +147,7 @@ def combine_arguments(
         HEADS=out.shape[1],
         D=out.shape[2],
         BLOCK_S=block,
-        GROUP=4,  # a head for each of four warps
-        CHUNK=max(128, min(out.shape[2], 2048 // block)),  # 64 values in a thread, but 4 of a split at least
+        GROUP=4 if few else 1,
+        CHUNK=max(128, min(out.shape[2], 2048 // block)) if few else 4096 // block,  # 64 or 128 values in a thread
         PDL=pdl,
     )
