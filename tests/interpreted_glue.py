@@ -99,9 +99,9 @@ def mhc(batch: int, d: int):
     kernels = tuple(glue.KERNELS[f"{name}_kernel"] for name in ("project", "collapse"))
     _, after, comb = mhc_pre_reference(streams, projection, scale, base)
     tensors, fp32 = (streams, projection, scale, base), torch.float32
-    first = launch.pre(kernels, tensors, norm, fp32, DOT_FP32=True, **TOLD)
+    first = launch.pre(kernels, tensors, norm, fp32, e4m3=False, dot_fp32=True)
     before = (streams, out, after.float(), comb.float())
-    new, *second = launch.post_pre(kernels, before, tuple(weights), norm, fp32, DOT_FP32=True, **TOLD)
+    new, *second = launch.post_pre(kernels, before, tuple(weights), norm, fp32, e4m3=False, dot_fp32=True)
     right = mhc_post_reference(streams, out, after, comb)
     found = {"new": off(new, right)}
     for name, got, inputs in (("first", first, tensors), ("second", second, (right, *weights))):

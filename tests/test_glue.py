@@ -138,11 +138,11 @@ found = {}
 for name, batch, d in (("part of a tile", 3, 1024), ("two tiles, two parts", 17, 2048)):
     *tensors, out = make_inputs(5, batch, d)
     kernels = (KERNELS["project_kernel"], KERNELS["collapse_kernel"])
-    got = launch.pre(kernels, tensors, None, torch.float32, DOT_FP32=True, E4M3=False, PDL=False)
+    got = launch.pre(kernels, tensors, None, torch.float32, e4m3=False, dot_fp32=True)
     want = mhc_pre_reference(*tensors)
     found[name] = [float((a - b).abs().max() / b.abs().max()) for a, b in zip(got, want)]
     streams, out = tensors[0].float(), out.float()
-    new = launch.post(KERNELS["expand_kernel"], (streams, out, *got[1:]), PDL=False)
+    new = launch.post(KERNELS["expand_kernel"], (streams, out, *got[1:]))
     wanted = mhc_post_reference(streams, out, *want[1:])
     found[name].append(float((new - wanted).abs().max() / wanted.abs().max()))
 print(json.dumps(found))

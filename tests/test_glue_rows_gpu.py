@@ -30,7 +30,8 @@ def near_fp8(values, scales, want):
     right = reference.quantise_reference(want.float())[1]
     assert (scales == right).float().mean() >= 0.99, "an amax at a power of two may fall to either side"
     step = torch.maximum(want.abs() / 16, scales.double().repeat_interleave(128, 1) / 1024)
-    assert ((reference.dequantise(values, scales) - want).abs() <= 1.01 * step).all()
+    # what fp32 leaves of a difference of two large values is large against a small one
+    assert ((reference.dequantise(values, scales) - want).abs() <= 1.01 * step + 1e-6 * want.abs().max()).all()
 
 
 def normal(*shape):
@@ -126,25 +127,29 @@ def test_capture_and_replay_with_changed_inputs():
         for target, source in zip(static, step.make_inputs(seed)):
             target.copy_(source)
         for output in outputs.values():
-            output.view(torch.uint8).fill_(255)
+            poison(output)
         static[-2].zero_()
         graph.replay()
         torch.cuda.synchronize()
         assert step.check(step.make_inputs(seed), outputs), seed
 
 
-@pytest.mark.parametrize("side", ["fused", "eager"])
-def test_compiled(side):
+def poison(output):
+    """What a replay did not write is then seen."""
+    if output.dtype == torch.float8_e4m3fn:
+        output = output.view(torch.uint8)
+    output.fill_(torch.nan if output.is_floating_point() else 255)
+
+
+def test_compiled():
     torch._dynamo.reset()
     step = glue_chain.build(batch=8)
-    function = step.fn if side == "fused" else step.twin.fn
     inputs = step.make_inputs(1)
-    assert step.check(step.make_inputs(1), torch.compile(function, fullgraph=True)(*inputs))
+    assert step.check(step.make_inputs(1), torch.compile(step.fn, fullgraph=True)(*inputs))
 
 
-@pytest.mark.parametrize("question", ["", "compile=default"])
-def test_the_chain_survives_capture_and_compilation(capsys, tmp_path, question):
-    words = ["probe", "capturebook.subjects.glue_chain:build", "--question", question, "--json"]
+def test_the_chain_survives_capture_and_compilation(capsys, tmp_path):
+    words = ["probe", "capturebook.subjects.glue_chain:build", "--question", "compile=default", "--json"]
     status = cli.main([*words, "--run-dir", str(tmp_path / "run")])
     out, err = capsys.readouterr()
     assert status == 0, err

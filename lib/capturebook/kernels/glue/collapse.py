@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .tiles import quantise_groups, wait_for_previous
+from .tiles import quantise_groups
 
 
 @triton.jit(do_not_specialize=["batch"])
@@ -26,14 +26,12 @@ def collapse_kernel(
     BLOCK_D: tl.constexpr,  # a power of two >= D
     NORM: tl.constexpr,  # else norm, values and scales are not looked at
     E4M3: tl.constexpr,
-    PDL: tl.constexpr,
 ):
     """Two programs per token: one for the weights that come after the sublayer, one for the sublayer's input.
 
     The Sinkhorn iterations, one behind the other, take longer than the rest: nothing waits for them in this kernel, and
     they start first. All that is read is asked for before the first reduction, which no read could pass.
     """
-    wait_for_previous(PDL)
     place = tl.arange(0, COLUMNS)
     if tl.program_id(0) < batch:
         token = tl.program_id(0).to(tl.int64)

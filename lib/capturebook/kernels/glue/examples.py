@@ -41,7 +41,7 @@ def _mhc() -> list[tuple]:
     before, outputs = (streams, out, after, comb), (out, *launch_rows.fp8_rows(out, BATCH, d), after, comb)
     return [
         (project_kernel, launch.project_arguments(before, tensors[1], streams, partial), launch.PROJECT_WARPS),
-        (collapse_kernel, launch.collapse_arguments(tensors, partial, norm, outputs), launch.COLLAPSE_WARPS),
+        (collapse_kernel, launch.collapse_arguments(tensors, partial, norm, outputs), launch.collapse_warps(d)),
         (expand_kernel, launch.expand_arguments(before, streams), 4),
     ]
 

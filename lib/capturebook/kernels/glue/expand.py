@@ -3,8 +3,6 @@
 import triton
 import triton.language as tl
 
-from .tiles import wait_for_previous
-
 
 @triton.jit
 def expand_kernel(
@@ -15,10 +13,8 @@ def expand_kernel(
     new,  # [B, 4, D] bf16
     D: tl.constexpr,
     BLOCK_D: tl.constexpr,
-    PDL: tl.constexpr,
 ):
     """One program per (token, part of D)."""
-    wait_for_previous(PDL)
     token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
     line = streams + token * 4 * D + at

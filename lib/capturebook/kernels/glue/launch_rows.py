@@ -11,14 +11,18 @@ HEADS, GROUPS = 8, 8
 """Heads, and groups of 128 values, that one program takes at most."""
 
 
+def has_e4m3(tensor: Tensor) -> bool:
+    """Whether the tensor's device converts to e4m3: sm_89 and later."""
+    return torch.cuda.get_device_capability(tensor.device) >= (8, 9)
+
+
 def options(kernel, tensor: Tensor) -> dict:
     """What a launch is told beside its arguments: E4M3 and PDL by the device, and PDL's launch attribute.
 
     A kernel that torch is tracing starts when the one in front of it has ended: Inductor has no way to say otherwise.
     """
-    sm = torch.cuda.get_device_capability(tensor.device)
-    early = isinstance(kernel, JITFunction) and sm >= (9, 0)
-    return {"E4M3": sm >= (8, 9), "PDL": early} | ({"launch_pdl": True} if early else {})
+    early = isinstance(kernel, JITFunction) and torch.cuda.get_device_capability(tensor.device) >= (9, 0)
+    return {"E4M3": has_e4m3(tensor), "PDL": early} | ({"launch_pdl": True} if early else {})
 
 
 def fp8_rows(like: Tensor, rows: int, d: int) -> tuple[Tensor, Tensor]:

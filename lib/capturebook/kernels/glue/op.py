@@ -8,7 +8,7 @@ from .check import BF16, FP32, check
 from .collapse import collapse_kernel
 from .expand import expand_kernel
 from .launch import EXPAND_BLOCK, post, post_pre, pre
-from .launch_rows import as_bytes, as_fp8, fp8_rows, options
+from .launch_rows import as_bytes, as_fp8, fp8_rows, has_e4m3
 from .project import project_kernel
 from .reference import COPIES, MIXES, mhc_post_reference, mhc_pre_reference
 from .reference_rows import quantise_reference, rms_norm_reference
@@ -103,7 +103,7 @@ def _mhc_pre(streams: Tensor, projection: Tensor, scale: Tensor, base: Tensor) -
         collapsed, after, comb = mhc_pre_reference(*tensors, dtype=torch.float32)
         return collapsed.to(streams.dtype), after, comb
     project, collapse = wrap_triton(project_kernel), wrap_triton(collapse_kernel)
-    return pre((project, collapse), tensors, None, streams.dtype, **options(collapse, streams))
+    return pre((project, collapse), tensors, None, streams.dtype, has_e4m3(streams))
 
 
 @_mhc_pre.register_fake
@@ -119,8 +119,7 @@ def _mhc_post(streams: Tensor, out: Tensor, after: Tensor, comb: Tensor) -> Tens
     tensors = (streams, out, after, comb)
     if streams.device.type == "cpu":
         return mhc_post_reference(*tensors, dtype=torch.float32).to(streams.dtype)
-    expand = wrap_triton(expand_kernel)
-    return post(expand, tensors, **options(expand, streams))
+    return post(wrap_triton(expand_kernel), tensors)
 
 
 @_mhc_post.register_fake
@@ -136,7 +135,7 @@ def _mhc_pre_norm(
     if streams.device.type == "cpu":
         return _normed_on_cpu(tensors, norm)
     project, collapse = wrap_triton(project_kernel), wrap_triton(collapse_kernel)
-    return pre((project, collapse), tensors, norm, streams.dtype, **options(collapse, streams))
+    return pre((project, collapse), tensors, norm, streams.dtype, has_e4m3(streams))
 
 
 @_mhc_pre_norm.register_fake
@@ -160,7 +159,7 @@ def _mhc_post_pre_norm(
         new = mhc_post_reference(*before, dtype=FP32).to(streams.dtype)
         return new, *_normed_on_cpu((new, *behind), norm)
     project, collapse = wrap_triton(project_kernel), wrap_triton(collapse_kernel)
-    return post_pre((project, collapse), before, behind, norm, streams.dtype, **options(collapse, streams))
+    return post_pre((project, collapse), before, behind, norm, streams.dtype, has_e4m3(streams))
 
 
 @_mhc_post_pre_norm.register_fake

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .tiles import place_of, wait_for_previous
+from .tiles import place_of
 
 
 @triton.jit(do_not_specialize=["batch"])
@@ -24,7 +24,6 @@ def project_kernel(
     BLOCK_D: tl.constexpr,
     EXPAND: tl.constexpr,  # else out, after, comb and new are not looked at, and streams is projected
     DOT_FP32: tl.constexpr,  # one product of fp32 operands, for Triton's interpreter only
-    PDL: tl.constexpr,
 ):
     """One program per (tile of tokens, split of D), all four copies in it."""
     tokens = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)
@@ -32,7 +31,6 @@ def project_kernel(
     columns = tl.arange(0, COLUMNS)
     inside = (tokens < batch)[:, None]
     wide = tokens.to(tl.int64)[:, None]
-    wait_for_previous(PDL)
     if EXPAND:
         # A tile of the streams' own shape: what is summed out of a row is then where the row's values are, and nothing
         # goes through shared memory. Loaded one by one, a token's 20 weights took most of the kernel's time.
