@@ -122,8 +122,7 @@ def test_cache_of_more_than_2_to_the_31_bytes(cache, row_bytes, which):
     check(inputs, GLUON[cache](*inputs.args()))
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("batch", [32, 132])
+@pytest.mark.parametrize("batch, compiled", [(32, False), (132, False), (32, True)])
 @pytest.mark.parametrize("cache", FORMATS)
 def test_captured_once_and_replayed_with_other_lengths(cache, batch, compiled):
     """One graph for all lengths, short ones and none included; under torch.compile one graph without a break."""

@@ -79,7 +79,7 @@ def _produce(
         far_slots = read_slots(tile + 2, end, lists, ROW)
 
 
-@gluon.jit(do_not_specialize=["splits", "d"])
+@gluon.jit(do_not_specialize=["window_width", "extra_width", "splits", "d"])
 def gluon_fp8_kernel(
     q,
     window_cache,

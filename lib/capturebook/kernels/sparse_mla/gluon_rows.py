@@ -46,16 +46,6 @@ mov.b32 $0, 0;
 """)
 
 
-_PREFETCH_LINE = gl.constexpr("""
-{
-.reg .pred wanted;
-setp.ge.s32 wanted, $2, 0;
-@wanted prefetch.global.L2 [$1];
-mov.b32 $0, 0;
-}
-""")
-
-
 @gluon.jit
 def row_pointers(slots, in_window, caches, WINDOW_PAGE: gl.constexpr, EXTRA_PAGE: gl.constexpr):
     """(rows, scales): byte pointers of slots, those of slot 0 where a slot is negative. caches: (window, extra)."""
@@ -77,14 +67,6 @@ def prefetch_rows(slots, rows, scales):
     slots, rows = gl.broadcast(slots, rows)
     scales, rows = gl.broadcast(scales, rows)
     gl.inline_asm_elementwise(_PREFETCH, "=r,l,l,r", [rows, scales, slots], dtype=gl.int32, is_pure=False, pack=1)
-
-
-@gluon.jit
-def prefetch_lines(slots, rows, LAYOUT: gl.constexpr):
-    """Has 64 rows of 1024 bytes brought into L2, 128 bytes by each of 8 lanes. rows: pointers to bf16."""
-    column = gl.expand_dims(gl.arange(0, 8, layout=gl.SliceLayout(0, LAYOUT)), 0) * 128
-    slots, rows = gl.broadcast(gl.expand_dims(slots, 1), gl.expand_dims(rows.to(gl.int64), 1) + column)
-    gl.inline_asm_elementwise(_PREFETCH_LINE, "=r,l,r", [rows, slots], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit
