@@ -48,12 +48,12 @@ def grouped(x: Tensor, ids: Tensor, up: Matrices, down: Matrices, swiglu) -> tup
 def scaled_matmul(rows: Tensor, scale: Tensor, matrices: Matrices, ends: Tensor, chosen: Tensor) -> Tensor:
     """bf16 [N, out] of e4m3 rows [N, in] with their scales [N] and each row's own expert, by ends [E] of the groups.
 
-    On a CPU, which has no such matmul, the same in bf16 (e4m3 values are exact in it) and the scales behind it.
+    On a CPU, which has no such matmul, the same in bf16, in which e4m3 values are exact, and the scales behind it.
     """
     turned = matrices.values.transpose(1, 2)
     if rows.device.type == "cuda":
         return torch._scaled_grouped_mm(rows, turned, scale, matrices.scale, offs=ends, out_dtype=torch.bfloat16)
-    plain = torch.nn.functional.grouped_mm(rows.float(), turned.float(), offs=ends)
+    plain = torch.nn.functional.grouped_mm(rows.bfloat16(), turned.bfloat16(), offs=ends).float()
     return (plain * scale[:, None] * matrices.scale[chosen.long()]).bfloat16()
 
 
