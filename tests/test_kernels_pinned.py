@@ -202,3 +202,22 @@ def test_tiles_of_64_heads_are_never_tried_on_fp8_with_tcgen05(driver):
     assert kept and all(c.kwargs["BLOCK_H"] < 64 for c in kept)
     driver.sm = 90
     assert any(c.kwargs["BLOCK_H"] == 64 for c in mma_fp8.prune(mma_fp8.mma_fp8_kernel.configs, {}, HEADS=64))
+
+
+@pytest.mark.parametrize("cache", FORMATS)
+def test_what_torch_traces_has_no_inline_ptx(cache):
+    """torch takes a kernel with inline PTX for one that writes to its inputs: compiled code would copy the caches."""
+    from capturebook.kernels.sparse_mla import launch
+
+    class Traced:
+        """Stands for what wrap_triton makes of a kernel while torch traces."""
+
+        def __getitem__(self, grid):
+            return lambda **given: self.__dict__.update(given=given)
+
+    main, combine = Traced(), Traced()
+    inputs = make_inputs(0, batch=2, heads=8, context=2048, cache=cache)
+    launch.run(main, combine, "mma", inputs.tensors(), inputs.scale, **launch.constants_of("mma", cache, 90))
+    assert main.given["PDL"] is False and combine.given["PDL"] is False
+    assert main.given.get("ASM", False) is False and "launch_pdl" not in combine.given
+    assert launch.constants_of("mma", "fp8", 90)["ASM"] is launch.constants_of("mma", cache, 90)["PDL"] is True

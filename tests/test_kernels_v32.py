@@ -97,5 +97,7 @@ def test_compiles_without_spills_and_fits(sm, limit):
     args |= dict(out=torch.empty(3, 4, 16, 512), lse=torch.empty(3, 4, 16), HEADS=16, FINAL=False, FP32=False)
     sizes = {name: CONFIG[name] for name in ("BLOCK_H", "BLOCK_N")}
     config = triton.Config(sizes, num_warps=CONFIG["num_warps"], num_stages=CONFIG["num_stages"])
-    row = crosscompile.compile_row(specialise(mma_v32_kernel, args | dict(E4M3=sm >= 89, PDL=sm >= 90), config, sm), sm)
+    row = crosscompile.compile_row(
+        specialise(mma_v32_kernel, args | dict(E4M3=sm >= 89, PDL=sm >= 90, ASM=True), config, sm), sm
+    )
     assert row["spills"] == 0 and row["shared"] <= limit and row["instructions"]["HMMA"] > 0

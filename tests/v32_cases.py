@@ -42,7 +42,7 @@ def interpreted(case: str) -> dict:
     from capturebook.kernels.sparse_mla_v32.op import run
 
     inputs = make(case, heads=8)
-    constants = dict(E4M3=True, FP32=True, PDL=False, BLOCK_H=16, BLOCK_N=32)
+    constants = dict(E4M3=True, FP32=True, PDL=False, ASM=False, BLOCK_H=16, BLOCK_N=32)
     out, lse = run(mma_v32_kernel, combine_kernel, inputs[:5], inputs[5], torch.float32, **constants)
     want, want_lse = decode_v32_reference(*inputs)
     splits = split_count("mma", 3, 8, 200)

@@ -35,7 +35,7 @@ def interpret(
     cache = format_of(tensors[1])
     constants = {**config.kwargs, **constants_of(kernel, cache, sm)}
     if kernel == "mma":
-        constants |= {"DOT_FP32": True, "PDL": False}
+        constants["DOT_FP32"] = True
     main = tuner_of(kernel, cache).fn
     return run(main, combine_kernel, kernel, tensors, scale, torch.float32, **constants)
 

@@ -49,9 +49,13 @@ def run(
     `tensors` are q, window cache, indices and lengths, extra cache, indices and lengths, sink. `main` and `combine` are
     jitted functions, autotuned or not, or what torch's wrap_triton makes of them; `constants` go to `main` (what
     `constants_of` gives, and its whole configuration if it is not autotuned). entries: see `split_count`.
+    What torch traces, and the interpreter, gets no inline PTX: torch 2.11 to 2.13 take a kernel that has some for one
+    that writes to all its arguments, and compiled code would then copy the caches at every call.
     """
     q, window_indices, extra_indices, sink = tensors[0], tensors[2], tensors[5], tensors[7]
     batch, heads, _ = q.shape
+    if not isinstance(combine, triton.JITFunction):
+        constants |= {name: False for name in ("PDL", "ASM") if name in constants}
     splits = split_count(kernel, batch, heads, window_indices.shape[1] + extra_indices.shape[1], entries)
     target, target_lse = targets(q, splits, out_dtype)
     out, lse = (target, target_lse) if splits == 1 else targets(q, 1, out_dtype)
@@ -68,10 +72,10 @@ def merge(combine, partial_out: Tensor, partial_lse: Tensor, sink: Tensor, out: 
     """Launches `combine_kernel` (or what wrap_triton makes of it) on the results of all splits.
 
     pdl: the kernel before it was launched by the same call and lets its successor start early; then the launch may
-    overlap it. Inductor launches user kernels by itself and has no such launches: there the order is as ever.
+    overlap it.
     """
     arguments = combine_arguments(partial_out, partial_lse, sink, out, lse, partial_out.shape[1], pdl)
-    options = {"launch_pdl": True} if pdl and isinstance(combine, triton.JITFunction) else {}
+    options = {"launch_pdl": True} if pdl else {}
     batch, heads, d = out.shape
     options["num_warps"] = arguments["GROUP"]  # a head for each
     combine[(triton.cdiv(heads, arguments["GROUP"]), batch, d // arguments["CHUNK"])](**arguments, **options)
@@ -89,7 +93,9 @@ def targets(q: Tensor, splits: int, out_dtype: torch.dtype = torch.bfloat16) -> 
 def constants_of(kernel: str, cache: str, sm: int) -> dict[str, bool]:
     """Constants of a main kernel on a GPU, besides those of its arguments and configuration. sm: 90 for 9.0."""
     constants = {"DOT_FP32": False, "PDL": sm >= 90} if kernel == "mma" else {}
-    return constants | ({"E4M3": sm >= 89} if cache == "fp8" else {})
+    if cache == "fp8":
+        constants |= {"E4M3": sm >= 89} | ({"ASM": True} if kernel == "mma" else {})
+    return constants
 
 
 def main_grid(batch: int, heads: int, splits: int):

@@ -103,8 +103,9 @@ def mma_fp8_kernel(
     WINDOW_PAGE: tl.constexpr,
     EXTRA_PAGE: tl.constexpr,
     E4M3: tl.constexpr,
-    DOT_FP32: tl.constexpr,  # operands of tl.dot in fp32 and no inline PTX, for Triton's interpreter only
+    DOT_FP32: tl.constexpr,  # operands of tl.dot in fp32, for Triton's interpreter only
     PDL: tl.constexpr,  # sm_90 and later: lets the combine be launched early
+    ASM: tl.constexpr,  # inline PTX may be used (see launch.run)
     BLOCK_H: tl.constexpr,
     BLOCK_N: tl.constexpr,
     PART: tl.constexpr,
@@ -151,7 +152,7 @@ def mma_fp8_kernel(
         after = tile + splits
         slots = read_slots(after, window_tiles, window_list, window_width, extra_list, extra_width, BLOCK_N)
         slots = keep_slots(slots, after, window_tiles, window_length, extra_length, BLOCK_N)
-        rows = dequantise_parts(raw, scales, PART, E4M3, DOT_FP32, BLOCK_H < 64 and not DOT_FP32)
+        rows = dequantise_parts(raw, scales, PART, E4M3, DOT_FP32, BLOCK_H < 64 and ASM)
         rows = rows + (rotary.to(rows[0].dtype),)
         scores = products(queries, rows, CHAINS) * scale_log2
         scores = tl.where(valid[None, :], scores, -float("inf"))

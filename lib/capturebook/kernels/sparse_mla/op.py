@@ -22,9 +22,6 @@ KERNELS = ("mma", "simt")
 PATHS = (*KERNELS, "gluon", "auto")
 """What `decode` takes as its kernel."""
 
-mma_jit, mma_fp8_jit = mma_kernel.fn, mma_fp8_kernel.fn
-"""Without their autotuners, for "auto"."""
-
 _TUNERS = {
     ("mma", "bf16"): mma_kernel,
     ("mma", "fp8"): mma_fp8_kernel,
@@ -103,10 +100,7 @@ def decode(
         _check_pages("extra_cache", extra_cache)
     if kernel == "gluon" and heads % 64:
         raise ValueError(f"kernel: 'gluon' with {heads} heads; allowed: multiples of 64")
-    operator = torch.ops.capturebook.sparse_mla_decode
-    if cache == "fp8":
-        operator = torch.ops.capturebook.sparse_mla_decode_fp8
-    return operator(
+    tensors = (
         q,
         window_cache,
         window_indices,
@@ -115,10 +109,49 @@ def decode(
         extra_indices,
         extra_lengths,
         sink,
-        scale,
-        kernel,
-        tuning_of(kernel, cache),
     )
+    if kernel == "auto":
+        return torch.ops.capturebook.sparse_mla_decode_auto(*tensors, scale, tuning_of(kernel, cache))
+    operator = torch.ops.capturebook.sparse_mla_decode
+    if cache == "fp8":
+        operator = torch.ops.capturebook.sparse_mla_decode_fp8
+    return operator(*tensors, scale, kernel, tuning_of(kernel, cache))
+
+
+@torch.library.custom_op("capturebook::sparse_mla_decode_auto", mutates_args=())
+def _sparse_mla_decode_auto(
+    q: Tensor,
+    window_cache: Tensor,
+    window_indices: Tensor,
+    window_lengths: Tensor,
+    extra_cache: Tensor,
+    extra_indices: Tensor,
+    extra_lengths: Tensor,
+    sink: Tensor,
+    scale: float,
+    tuning: str,  # unused here; a cache key (see pinned.tuning_of)
+) -> tuple[Tensor, Tensor]:
+    """The path by the rule, pinned. torch.compile does not look into it: what it launches is the same in and out of it.
+
+    Inductor could not launch the combine early, and would be given kernels without inline PTX (see launch.run).
+    """
+    tensors = (
+        q,
+        window_cache,
+        window_indices,
+        window_lengths,
+        extra_cache,
+        extra_indices,
+        extra_lengths,
+        sink,
+    )
+    if q.device.type == "cpu":
+        return decode_twin(*tensors, scale)
+    major, minor = torch.cuda.get_device_capability(q.device)
+    sm, cache = major * 10 + minor, format_of(window_cache)
+    if path_of(sm, q.shape[0], q.shape[1], cache) == "gluon":
+        return (decode_gluon_fp8 if cache == "fp8" else decode_gluon_bf16)(*tensors, scale)
+    return run(tuner_of("mma", cache).fn, combine_kernel, "mma", tensors, scale, **pinned_launch(sm, q, cache))
 
 
 @triton_op("capturebook::sparse_mla_decode", mutates_args=())
@@ -149,11 +182,6 @@ def _sparse_mla_decode(
         return decode_twin(*tensors, scale)
     major, minor = torch.cuda.get_device_capability(q.device)
     sm = major * 10 + minor
-    if kernel == "auto":
-        kernel = path_of(sm, q.shape[0], q.shape[1], "bf16")
-        if kernel == "mma":
-            arguments = pinned_launch(sm, q, "bf16")
-            return run(wrap_triton(mma_jit), wrap_triton(combine_kernel), "mma", tensors, scale, **arguments)
     if kernel == "gluon":
         _check_wgmma(sm)
         return decode_gluon_bf16(*tensors, scale)
@@ -194,11 +222,6 @@ def _sparse_mla_decode_fp8(
         return decode_twin(*tensors, scale)
     major, minor = torch.cuda.get_device_capability(q.device)
     sm = major * 10 + minor
-    if kernel == "auto":
-        kernel = path_of(sm, q.shape[0], q.shape[1], "fp8")
-        if kernel == "mma":
-            arguments = pinned_launch(sm, q, "fp8")
-            return run(wrap_triton(mma_fp8_jit), wrap_triton(combine_kernel), "mma", tensors, scale, **arguments)
     if kernel == "gluon":
         _check_wgmma(sm)
         return decode_gluon_fp8(*tensors, scale)
@@ -209,6 +232,7 @@ def _sparse_mla_decode_fp8(
     return run(wrap_triton(simt_fp8_kernel), combine, kernel, tensors, scale, **constants)
 
 
+@_sparse_mla_decode_auto.register_fake
 @_sparse_mla_decode.register_fake
 @_sparse_mla_decode_fp8.register_fake
 def _(q, *others):

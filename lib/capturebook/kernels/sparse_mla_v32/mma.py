@@ -35,8 +35,9 @@ def mma_v32_kernel(
     HEADS: tl.constexpr,
     FINAL: tl.constexpr,
     E4M3: tl.constexpr,
-    FP32: tl.constexpr,  # operands of tl.dot in fp32 and no inline PTX, for Triton's interpreter only
+    FP32: tl.constexpr,  # operands of tl.dot in fp32, for Triton's interpreter only
     PDL: tl.constexpr,
+    ASM: tl.constexpr,  # inline PTX may be used (see sparse_mla.launch.run)
     BLOCK_H: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
@@ -73,7 +74,7 @@ def mma_v32_kernel(
         rows = ()
         for i in tl.static_range(8):
             part = raw[i]
-            if not FP32:
+            if ASM:
                 part = opaque(part)
             value = from_e4m3(part, E4M3) * scales[i // 2][:, None]
             rows = rows + (value.to(queries[0].dtype),)

@@ -1,6 +1,7 @@
 """`decode_v32`: sparse MLA decode of DeepSeek-V3.2 as one torch operator, `capturebook::sparse_mla_decode_v32`."""
 
 import torch
+import triton
 from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
@@ -48,7 +49,7 @@ def _decode_v32(
     if q.device.type == "cpu":
         return decode_v32_twin(q, cache, indices, lengths, sink, scale)
     major, minor = torch.cuda.get_device_capability(q.device)
-    constants = {"E4M3": major * 10 + minor >= 89, "PDL": major >= 9, "FP32": False}
+    constants = {"E4M3": major * 10 + minor >= 89, "PDL": major >= 9, "ASM": True, "FP32": False}
     main, combine = wrap_triton(mma_v32_kernel), wrap_triton(combine_kernel)
     return run(main, combine, (q, cache, indices, lengths, sink), scale, **constants, **CONFIG)
 
@@ -62,6 +63,8 @@ def run(main, combine, tensors, scale: float, out_dtype: torch.dtype = torch.bfl
     """Launches `main` over all splits and, with more than one, `combine`; (out, lse) as `decode_v32`."""
     q, cache, indices, lengths, sink = tensors
     batch, heads, _ = q.shape
+    if not isinstance(combine, triton.JITFunction):
+        constants |= {"PDL": False, "ASM": False}
     splits = split_count("mma", batch, heads, indices.shape[1])
     out = q.new_empty((batch, heads, NOPE), dtype=out_dtype)
     lse = q.new_empty((batch, heads), dtype=torch.float32)
