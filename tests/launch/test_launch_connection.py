@@ -31,6 +31,14 @@ def test_a_cut_connection_attaches_again(sshd, bench):
     assert any(event.startswith("attached again after") for event in bench.events)
 
 
+@here_only
+@pytest.mark.parametrize("given", ["ssh '", " "])
+def test_an_ssh_command_that_is_none_is_named(bench, monkeypatch, given):
+    monkeypatch.setenv("CAPTUREBOOK_SSH", given)
+    record = launching.launch(bench.spec(command=["true"], result={"log": "x"}), "gpu1", bench.events.append)
+    assert record.status == "not_run" and f"CAPTUREBOOK_SSH: given {given!r}" in record.reason
+
+
 @ssh_only
 def test_a_cut_in_the_middle_of_a_delivery_is_named(sshd, bench, monkeypatch):
     from capturebook.launch.host import Host

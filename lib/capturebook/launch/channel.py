@@ -54,7 +54,14 @@ def words(**values: str | int) -> str:
 
 
 def ssh_command() -> list[str]:
-    return shlex.split(os.environ.get(SSH, "ssh"))
+    given = os.environ.get(SSH, "ssh")
+    try:
+        command = shlex.split(given)
+    except ValueError as exc:
+        raise ChannelError(f"{SSH}: given {given!r}: {exc}") from None
+    if not command:
+        raise ChannelError(f"{SSH}: given {given!r}; allowed: a command, as in 'ssh -F file'")
+    return command
 
 
 def encoded(text: str) -> bytes:
