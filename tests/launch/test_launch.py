@@ -149,8 +149,11 @@ def test_the_launch_survives_its_caller_and_another_stops_it(bench):
     assert "exit status 9" in follower.communicate(timeout=20)[1] and follower.returncode == 3
     again = launching.stop(name, bench.events.append)
     assert "had ended before" in again.reason
+    # Whoever looks later sees an end that was asked for.
+    launching.attach(name, bench.events.append)
+    assert launching.Entry.open(name).verdict().reason.startswith("stopped by its recorded process: exit status 9")
     # The follower saw an end without its result, the two stops what they asked for.
-    assert sorted(record.status for record in launching.Entry.open(name).records()) == ["fail", "pass", "pass"]
+    assert sorted(record.status for record in launching.Entry.open(name).records()) == ["fail", "fail", "pass", "pass"]
 
 
 @ssh_only
@@ -179,12 +182,17 @@ def test_the_command_line_says_and_lists(bench, capsys):
         ("result: {log: x}\n", "command: needs one of command and script"),
         ("script: t.sh\nresult: {exit: 0}\n", "result: needs log or file"),
         ("script: t.sh\nresult: {log: '('}\n", "result.log: given '('; no regular expression"),
+        ("script: t.sh\nresult: {log: ''}\n", "result.log: given ''; matches nothing at all as well"),
+        ("script: t.sh\nresult: {file: x, contains: 'x*'}\n", "result.contains: given 'x*'; matches nothing at all"),
+        ("script: t.sh\nport: auto\nready: {url: 'http://127.0.0.1:{port}/', expect: ''}\n", "ready.expect: given ''"),
         ("script: t.sh\nresult: {log: x}\nenv: {A: 1}\n", "env.A: given 1;"),
         ("script: t.sh\nresult: {log: x}\nenv: {A-B: x}\n", "env.A-B"),
         ("script: gone.sh\nresult: {log: x}\n", "script: 'gone.sh' is no file"),
         ("script: t.sh\nresult: {log: x}\nport: 70000\n", "port"),
         ("script: t.sh\nresult: {log: x}\nporte: 70000\n", "porte: no such field; allowed: name, command"),
         ("script: t.sh\nresult: {log: x}\nfiles: ['../x']\n", "without '..'"),
+        ("script: t.sh\nresult: {log: x}\nfiles: {../x: t.sh}\n", "without '..'"),
+        ("script: t.sh\nresult: {log: x}\nfiles: 3\n", "files: given 3; input should be a valid list"),
         ("script: t.sh\nresult: {log: x}\nsecret: [NOT_SET_ANYWHERE]\n", "NOT_SET_ANYWHERE is not set"),
         ("script: t.sh\nready: {url: 'http://127.0.0.1:1/x'}\n", "url and expect go together"),
         ("script: t.sh\n script: y\n", "line 2"),

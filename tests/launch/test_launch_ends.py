@@ -7,12 +7,14 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
-from launch_bench import here_only, log_of, ssh_only
+from launch_bench import here_only, killed, log_of, ssh_only, stage
 from test_launch_connection import configure, sessions
 
+from capturebook import cli
 from capturebook import launch as launching
 from capturebook.launch import lasting
 from capturebook.launch.logmap import may_mean, meaning
@@ -24,9 +26,11 @@ def sleepers(seconds: str) -> list[psutil.Process]:
 
 def test_what_left_session_and_environment_and_holds_the_output_is_ended(bench):
     began = time.monotonic()
-    record = bench.script("env -i setsid sleep 4127 &\nsleep 0.3\necho RESULT\n", result={"log": "RESULT"})
+    record = bench.script(
+        "env -i setsid sleep 4127 &\nenv -i setsid sleep 4127 &\nsleep 0.3\necho RESULT\n", result={"log": "RESULT"}
+    )
     assert record.status == "pass", record.reason
-    assert any("outlived the program: sleep" in caveat for caveat in record.caveats)
+    assert any("outlived the program: sleep (2) (C4)" in caveat for caveat in record.caveats)
     assert not sleepers("4127") and not bench.running()
     assert time.monotonic() - began < 20
 
@@ -72,9 +76,36 @@ def test_a_ready_server_that_died_ended_after_it_was_ready(bench):
     record = bench.launch(script="up.sh", ready={"log": "^up"})
     os.kill(launching.Entry.open(record.run).info["program"][0], signal.SIGKILL)
     until_exit(record)
-    again = launching.attach(record.run, bench.events.append)
-    assert again.status == "fail" and "it ended after it was ready: exit status 137" in again.reason
+    # To stop it tells the same: it makes no failure a pass.
+    for act in (launching.stop, launching.attach, launching.stop):
+        again = act(record.run, bench.events.append)
+        assert again.status == "fail" and "it ended after it was ready: exit status 137" in again.reason
+    assert again.reason.startswith("it had ended before: ") and again.payload["stopped"] is False
     assert launching.Entry.open(record.run).info["state"] == "ended"
+
+
+def test_to_stop_what_did_not_pass_makes_it_no_pass(bench):
+    record = bench.script("echo no $((1 + 1))\nexit 3\n", result={"log": "RESULT"})
+    assert record.status == "fail"
+    for _ in range(2):
+        assert cli.main(["stop", record.run]) == 0
+    last = launching.Entry.open(record.run).records()[-1]
+    assert last.status == "fail" and last.reason == "it had ended before: exit status 3, wanted 0: no 2"
+
+
+@here_only
+def test_to_stop_what_nobody_saw_end_tells_how_it_ended(bench):
+    bench.write("t.sh", "sleep 0.5; exit 3\n")
+
+    def start(seen):
+        launching.launch(bench.spec(script="t.sh", result={"log": "RESULT"}), bench.host, seen)
+
+    killed("log", start)
+    (name,) = bench.ids()
+    until_exit(SimpleNamespace(run=name))
+    stopped = launching.stop(name, bench.events.append)
+    assert stopped.status == "fail" and "it had ended before: exit status 3, wanted 0" in stopped.reason
+    assert stage(stopped, "end")["state"] == "failed"
 
 
 def until_exit(record) -> None:

@@ -62,6 +62,9 @@ def test_a_killed_keeper_is_named_and_its_program_ended(bench):
     bench.write("t.sh", "echo up; sleep 0.3; while :; do sleep 0.1; done\n")
     record = bench.launch(script="t.sh", ready={"log": "^up"})
     os.kill(launching.Entry.open(record.run).info["keeper"][0], signal.SIGKILL)
+    attached = launching.attach(record.run, bench.events.append)
+    assert "its keeper was killed after it was ready" in attached.reason and "did not end with it" in attached.reason
+    assert [line for line in bench.running() if line.endswith("t.sh ")]
     stopped = launching.stop(record.run, bench.events.append)
     assert "keeper was killed" in stopped.reason and not bench.running()
 

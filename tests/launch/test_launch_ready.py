@@ -124,6 +124,16 @@ def test_two_launches_at_once_on_one_port(bench):
 
 
 @here_only
+def test_a_server_that_was_stopped_is_said_to_have_been(bench):
+    bench.write("up.sh", "echo up; while :; do sleep 0.1; done\n")
+    record = bench.launch(script="up.sh", ready={"log": "^up"})
+    assert launching.stop(record.run, bench.events.append).status == "pass"
+    again = launching.attach(record.run, bench.events.append)
+    assert again.status == "fail" and "it was stopped after it was ready: exit status 143" in again.reason
+    assert launching.Entry.open(record.run).verdict().status == "pass"
+
+
+@here_only
 def test_attach_to_a_server_long_after_its_deadline_leaves_it_alone(bench):
     record = serve(bench)
     entry = launching.Entry.open(record.run)

@@ -58,7 +58,7 @@ def _in_order(args) -> int:
     """Exit status 0 only when all got ready or done, each after the one before it."""
     specs = [launching.load(name) for name in args.file]
     records = launching.launch_in_order(specs, args.host, on_event=say)
-    stopped = {record.run for record in records if record.payload.get("stopped")}
+    stopped = {record.run for record in records if "stopped" in record.payload}
     for spec, record in zip(specs, records):
         if spec.result is None and record.status == "pass" and record.run not in stopped:
             _goes_on(record)
@@ -86,26 +86,26 @@ def attach(args) -> int:
 def stop(args) -> int:
     if not 0 <= args.grace < math.inf:
         raise InputError(f"--grace: given {args.grace:g}; allowed: seconds, 0 or more")
-    return _told(args, partial(launching.stop, args.id, on_event=say, grace=args.grace))
+    return _told(args, partial(launching.stop, args.id, on_event=say, grace=args.grace), done="stopped")
 
 
 def launches(args) -> int:
-    """One line each, oldest first: id, state, where, and the last record's reason."""
+    """One line each, oldest first: id, state, where, and the reason of the record that counts."""
     rows = []
     try:
         found = launching.entries()
     except launching.LaunchError as exc:
         raise InputError(exc) from None
     for entry in found:
-        records = entry.records()
+        last = entry.verdict()
         rows.append(
             {
                 "id": entry.id,
                 "state": entry.info["state"],
                 "host": entry.info["host"],
                 "began": entry.info["began"],
-                "status": records[-1].status if records else None,
-                "reason": records[-1].reason if records else "",
+                "status": last.status if last else None,
+                "reason": last.reason if last else "",
             }
         )
     if args.json:
@@ -185,7 +185,8 @@ def _goes_on(record) -> None:
     say(f"it goes on: capturebook attach {record.run} --log; capturebook stop {record.run}")
 
 
-def _told(args, act, goes_on: bool = False) -> int:
+def _told(args, act, goes_on: bool = False, done: str = "") -> int:
+    """Exit status 0 when the record passed, or its payload has `done`."""
     try:
         with _surviving():
             record = act()
@@ -197,4 +198,4 @@ def _told(args, act, goes_on: bool = False) -> int:
         _goes_on(record)
     if args.json:
         emit(record.model_dump())
-    return COMPLETE if record.status == "pass" else INCOMPLETE
+    return COMPLETE if record.status == "pass" or done in record.payload else INCOMPLETE

@@ -8,7 +8,7 @@ from . import checkout
 from .channel import Channel
 from .ending import GRACE, end_program
 from .follow import Following
-from .host import Host, Refused
+from .host import Host, Refused, State
 from .outcome import Outcome, record_of
 from .redact import SHOWN, Redactor
 from .stages import NotHeld, Stages
@@ -29,7 +29,7 @@ def attach(name: str, on_event: Callable[[str], None] = print, show: Callable[[s
         raise LaunchError(f"launch: what {entry.id} is to be asked holds a secret, which is not kept: stop it")
 
     def follow(following: Following, stages: Stages) -> Outcome:
-        following.from_now = was_ready
+        following.from_now = bool(entry.info.get("was_ready"))
         outcome = following.run(show)
         return checkout.fetch(following, outcome) if "run" in entry.info else outcome
 
@@ -67,8 +67,9 @@ def connected(
             evidence["system"] = facts.system
             redactor.at(facts.home)
         with stages.stage("folder") as evidence:
-            _folder(entry, host, evidence)
+            state = _folder(entry, host, evidence)
         following = Following(entry, host, stages, redactor, caveats, attached=True)
+        following.state = state
         outcome = act(following, stages)
     except NotHeld as exc:
         if following and stop_on_failure:
@@ -85,7 +86,7 @@ def connected(
     return record_of(entry, stages, outcome, caveats, started, redactor)
 
 
-def _folder(entry: Entry, host: Host, evidence: dict) -> None:
+def _folder(entry: Entry, host: Host, evidence: dict) -> State:
     """The launch's own folder, by its nonce; what was never started has none, or one without a keeper."""
     info = entry.info
     nothing = "nothing was started: its launcher ended before the start"
@@ -100,16 +101,42 @@ def _folder(entry: Entry, host: Host, evidence: dict) -> None:
     if state.program is None:
         raise NotHeld(nothing, "C5", "launch it again")
     evidence["nonce"] = "this launch's"
+    return state
 
 
 def _stop(following: Following, stages: Stages, grace: float) -> Outcome:
+    if following.state.ended:
+        return _ended_before(following, stages)
     with stages.stage("end") as evidence:
         before = following.poll()
         evidence["before"] = "running" if not before.ended else "had ended by itself"
+        # For who follows it now, and sees an end.
+        following.entry.update(stopping=True)
         state = end_program(following, grace)
         evidence["exit"] = following.how()
         evidence["left"] = state.exit.get("left", "")
     following.entry.update(state="ended")
-    done = "it had ended before" if before.ended else "stopped by its recorded process"
-    payload = {**following.payload(), "stopped": not before.ended}
-    return Outcome("pass", f"{done}: {following.how()}", payload=payload)
+    payload = {**following.payload(), "stopped": True}
+    return Outcome("pass", f"stopped by its recorded process: {following.how()}", payload=payload)
+
+
+def _ended_before(following: Following, stages: Stages) -> Outcome:
+    """What was recorded of a launch that has ended, or what its end shows: to stop it makes no failure a pass."""
+    entry, said = following.entry, "it had ended before: "
+    last = entry.verdict()
+    if entry.info["state"] != "ended" or last is None:
+        following.from_now = bool(entry.info.get("was_ready"))
+        try:
+            outcome = following.run()
+        except NotHeld as exc:
+            outcome = following.failed(exc)
+        outcome.reason = said + (outcome.reason or following.how())
+        outcome.payload["stopped"] = False
+        return outcome
+    with stages.stage("end") as evidence:
+        following.poll()
+        evidence.update(before="had ended by itself", exit=following.how())
+    kept = {name: last.payload[name] for name in ("points_to", "classes_of_error") if name in last.payload}
+    reason = following.how() if last.status == "pass" else last.reason.removeprefix(said)
+    payload = {**following.payload(), **kept, "stopped": False}
+    return Outcome(last.status, said + reason, last.payload["class"], last.payload["todo"], None, last.chain, payload)

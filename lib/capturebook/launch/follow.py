@@ -1,6 +1,7 @@
 """Follow a started launch: identity, log, then ready (a server) or end (a script), each by evidence."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from .. import paths
@@ -71,9 +72,9 @@ class Following:
         if self.what["ready"] or self.what["adapter"]:
             with self.stages.stage("ready") as evidence:
                 if self.from_now and (self.state.ended or self.state.abandoned):
-                    raise NotHeld(f"it ended after it was ready: {self.how()}", self.said_class(), status="fail")
+                    raise NotHeld(self.gone("after it was ready"), self.said_class(), status="fail")
                 until_ready(self, evidence)
-            self.entry.update(state="ready")
+            self.entry.update(state="ready", was_ready=True)
         else:
             with self.stages.stage("end") as evidence:
                 self._end(evidence)
@@ -204,7 +205,9 @@ class Following:
         if self.state.exit.get("swept") != "0":
             raise NotHeld(f"descendants outlive SIGKILL: {left}", "C4", ending.BY_HAND, "fail")
         if left:
-            self.caveats.append(f"ended what outlived the program: {left} (C4)")
+            many = Counter(left.split())
+            names = " ".join(name if count == 1 else f"{name} ({count})" for name, count in many.items())
+            self.caveats.append(f"ended what outlived the program: {names} (C4)")
         results.judge(self, evidence)
 
     def close(self) -> None:
@@ -232,6 +235,12 @@ class Following:
             return "its keeper was killed, so its exit status is lost"
         signal = f" (128 + signal {state.rc - 128})" if 128 < state.rc < 193 else ""
         return f"exit status {state.rc}{signal} after {state.seconds:g} s{self.phase()}; {self.log.tail(2)}"
+
+    def gone(self, when: str) -> str:
+        """That the launch ended, `when`, in words; a program may outlive its keeper."""
+        if not self.state.ended and "program" in self.state.alive:
+            return f"its keeper was killed {when}, so its exit status is lost; the program did not end with it"
+        return f"it {'was stopped' if self.entry.stopping() else 'ended'} {when}: {self.how()}"
 
     def phase(self) -> str:
         """Which phase the program was in, by its log."""

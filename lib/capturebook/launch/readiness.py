@@ -38,7 +38,7 @@ def until_ready(following, evidence: dict) -> None:
                 raise NotHeld(late, "C10", status="timeout") from None
             if state.ended or state.abandoned:
                 said = following.said_class()
-                raise NotHeld(f"it ended before it was ready: {following.how()}", said, status="fail")
+                raise NotHeld(following.gone("before it was ready"), said, status="fail")
             if base is None:
                 if "ready" in following.log.found:
                     evidence["line"] = following.log.found["ready"]

@@ -24,9 +24,11 @@ def _no_nul(text: str) -> str:
 
 def _pattern(text: str) -> str:
     try:
-        re.compile(text)
+        pattern = re.compile(text)
     except re.error as exc:
         raise ValueError(f"no regular expression: {exc}") from None
+    if pattern.search(""):
+        raise ValueError("matches nothing at all as well, so a match proves nothing")
     return text
 
 
@@ -247,7 +249,10 @@ def validated(values: dict) -> LaunchFile:
     try:
         return LaunchFile(**values)
     except ValidationError as exc:
-        error = exc.errors(include_url=False)[0]
+        errors = exc.errors(include_url=False)
+    # Of a list or a mapping, the first error may be that it is not the other.
+    inside = [error for error in errors if error["loc"][:1] == errors[0]["loc"][:1] and error["type"] == "value_error"]
+    error = (inside if errors[0]["type"] == "list_type" and inside else errors)[0]
     if not error["loc"] or error["type"] == "value_error" and error["loc"][-1:] in (("result",), ("ready",)):
         raise LaunchFileError(str(error["ctx"]["error"]))
     where = ".".join(str(part) for part in error["loc"] if not str(part).startswith(("constrained", "list[", "dict[")))

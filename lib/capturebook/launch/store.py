@@ -96,6 +96,16 @@ class Entry:
     def records(self) -> list[Record]:
         return read(self.path / "records.jsonl")[0]
 
+    def verdict(self) -> Record | None:
+        """The record that counts: that of the stop that ended it, for who followed it then saw an end and no reason;
+        else the last."""
+        records = self.records()
+        return next((record for record in records if record.payload.get("stopped")), records[-1] if records else None)
+
+    def stopping(self) -> bool:
+        """Whether somebody stops it, or did, from whichever process."""
+        return bool(Entry.open(self.id).info.get("stopping"))
+
 
 def beside(record: Record, folder: Path, **facts) -> Record:
     """The record of a launch as another folder may hold it: its log copied there, `facts` added to its payload."""
