@@ -10,7 +10,7 @@ import numpy
 import pytest
 import triton
 
-MMA = [f"mma/{case}" for case in ("random", "peaked", "sink", "one split", "many splits", "edges", "64 heads")]
+MMA = [f"mma/{case}" for case in ("random", "peaked", "sink", "one split", "many splits", "edges", "32 heads")]
 SIMT = [f"simt/{case}" for case in ("random", "one split", "edges")]
 FP8 = ("random", "peaked", "sink", "one split", "edges", "edges, pages of 2", "edges, sm_80", "scales", "scales, sm_80")
 MMA += [f"mma/fp8 {case}" for case in FP8]
