@@ -7,6 +7,8 @@ import subprocess
 import pytest
 from launch_bench import here_only, toolbox
 
+from capturebook import cli
+
 
 @here_only
 def test_a_read_only_folder_is_named(bench, mounted):
@@ -53,6 +55,23 @@ def test_when_our_own_disk_fills_up_it_is_told_that_the_program_goes_on(bench, m
         "what was started goes on without us; `capturebook launches`, `attach ID` and `stop ID` find it",
     ]
     bench.end_all()
+
+
+@here_only
+def test_a_full_disk_of_our_own_keeps_no_server_from_being_stopped(bench, mounted, capsys):
+    (bench.root / "outputs").mkdir()
+    mounted("-t", "tmpfs", "-o", "size=256k", "tmpfs", bench.root / "outputs")
+    (bench.root / "there").mkdir()
+    bench.write("up.sh", "echo up; while :; do sleep 0.1; done\n")
+    record = bench.launch(script="up.sh", ready={"log": "^up"}, folder=str(bench.root / "there"))
+    with pytest.raises(OSError, match="No space left"):
+        (bench.root / "outputs/fill").write_bytes(bytes(1 << 20))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["stop", record.run])
+    assert ended.value.code == 3 and not bench.running()
+    said = capsys.readouterr().err.splitlines()
+    assert said[-2].startswith("stopped, which cannot be recorded: exit status 143")
+    assert said[-1] == "capturebook: outputs cannot be written: No space left on device"
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from .common import COMPLETE, INCOMPLETE, InputError, can_be_file, emit, say
 from .target import locate
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
+GOES_ON = "what was started goes on without us; `capturebook launches`, `attach ID` and `stop ID` find it"
 
 
 def add_commands(add) -> None:
@@ -162,18 +163,17 @@ def _fetched(record) -> None:
 
 
 @contextlib.contextmanager
-def _surviving():
-    """Who stops us is told that what we started is not stopped; so is one whose disk takes no more."""
-    goes_on = "what was started goes on without us; `capturebook launches`, `attach ID` and `stop ID` find it"
+def _surviving(full: tuple[str, ...] = (GOES_ON,)):
+    """Who stops us is told that what we started is not stopped; so, by `full`, is one whose disk takes no more."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        say(goes_on)
+        say(GOES_ON)
         raise
     except OSError as exc:
         if exc.errno not in FULL:
             raise
-        say(f"capturebook: outputs cannot be written: {exc.strerror}", goes_on)
+        say(f"capturebook: outputs cannot be written: {exc.strerror}", *full)
         raise SystemExit(INCOMPLETE) from None
 
 
@@ -188,7 +188,7 @@ def _goes_on(record) -> None:
 def _told(args, act, goes_on: bool = False, done: str = "") -> int:
     """Exit status 0 when the record passed, or its payload has `done`."""
     try:
-        with _surviving():
+        with _surviving(() if done else (GOES_ON,)):
             record = act()
     except launching.LaunchError as exc:
         raise InputError(exc) from None

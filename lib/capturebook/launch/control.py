@@ -108,11 +108,18 @@ def _stop(following: Following, stages: Stages, grace: float) -> Outcome:
     if following.state.ended:
         return _ended_before(following, stages)
     with stages.stage("end") as evidence:
-        before = following.poll()
-        evidence["before"] = "running" if not before.ended else "had ended by itself"
-        # For who follows it now, and sees an end.
-        following.entry.update(stopping=True)
-        state = end_program(following, grace)
+        try:
+            before = following.poll()
+            evidence["before"] = "running" if not before.ended else "had ended by itself"
+            # For who follows it now, and sees an end.
+            following.entry.update(stopping=True)
+            state = end_program(following, grace)
+        except OSError:
+            # Our own disk is full: what may have filled it is ended all the same.
+            following.log.give_up_copy()
+            end_program(following, grace)
+            stages.say(f"stopped, which cannot be recorded: {following.how()}")
+            raise
         evidence["exit"] = following.how()
         evidence["left"] = state.exit.get("left", "")
     following.entry.update(state="ended")

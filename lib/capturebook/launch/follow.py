@@ -212,8 +212,10 @@ class Following:
 
     def close(self) -> None:
         """End the connection and give the log's copy back; the program goes on."""
-        self.log.close()
-        self.host.channel.close()
+        try:
+            self.log.close()
+        finally:
+            self.host.channel.close()
 
     def key(self) -> str:
         """The running program's --api-key, from its own command line: it is kept nowhere."""

@@ -1,5 +1,6 @@
 """A program's log as it is read from the host: whole lines, redacted, kept on this machine, and looked at once."""
 
+import contextlib
 import fcntl
 import re
 from collections.abc import Callable
@@ -115,6 +116,12 @@ class LogView:
     def close(self) -> None:
         if self._file:
             self._file.close()
+
+    def give_up_copy(self) -> None:
+        """Keep no more of it on this machine, whose disk takes no more."""
+        with contextlib.suppress(OSError):
+            self.close()
+        self._file = None
 
 
 def _decoded(data: bytes | bytearray) -> str:
