@@ -73,6 +73,7 @@ def test_the_command_line_runs_it_and_says_what_held(bench):
         ({"rivals": [{"id": "a", "statement": "s", "predicts": {"x": {"status": "pass"}}}]}, "rivals.a: no arm 'x'"),
         ({"arms": [{"id": "a", "factors": {"flag": 1}, "why": "w"}] * 2}, "arms: an id is given twice"),
         ({"arms": [COMPARISON["arms"][0], {"id": "b", "factors": {"flag": 1}, "why": "w"}]}, "arms.b: flag=1; extra"),
+        ({"rivals": [{"id": "a"}]}, "rivals.0.statement: missing"),
         ({"rounds": 0}, "rounds: given 0"),
         ({"load": {"concurrency": [0]}}, "load.concurrency.0: given 0"),
     ],

@@ -193,6 +193,8 @@ def test_the_command_line_says_and_lists(bench, capsys):
         ("script: t.sh\nresult: {log: x}\nfiles: ['../x']\n", "without '..'"),
         ("script: t.sh\nresult: {log: x}\nfiles: {../x: t.sh}\n", "without '..'"),
         ("script: t.sh\nresult: {log: x}\nfiles: 3\n", "files: given 3; input should be a valid list"),
+        ('command: [echo, "\\ud800"]\nresult: {log: x}\n', r"command.1: given '\ud800'; half a surrogate pair"),
+        ('script: t.sh\nresult: {log: x}\nenv: {A: "\\ud800"}\n', "half a surrogate pair"),
         ("script: t.sh\nresult: {log: x}\nsecret: [NOT_SET_ANYWHERE]\n", "NOT_SET_ANYWHERE is not set"),
         ("script: t.sh\nready: {url: 'http://127.0.0.1:1/x'}\n", "url and expect go together"),
         ("script: t.sh\n script: y\n", "line 2"),

@@ -10,15 +10,20 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from .. import paths
 from ..params import load_preset
 from .adapters import Name
+from .channel import encoded
 
 
 class LaunchFileError(ValueError):
     """A launch file that cannot be used. One line: the field, what was given, what is allowed."""
 
 
-def _no_nul(text: str) -> str:
+def _passable(text: str) -> str:
     if "\0" in text:
         raise ValueError("a NUL byte cannot be passed to a program")
+    try:
+        encoded(text)
+    except UnicodeEncodeError:
+        raise ValueError("half a surrogate pair cannot be passed to a program") from None
     return text
 
 
@@ -33,7 +38,7 @@ def _pattern(text: str) -> str:
 
 
 def _inside(text: str) -> str:
-    path = PurePosixPath(_no_nul(text))
+    path = PurePosixPath(_passable(text))
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ValueError("a relative path below the launch's folder, without '..'")
     return text
@@ -50,7 +55,7 @@ def _variable(name: str) -> str:
 
 
 def _folder(text: str) -> str:
-    if not _no_nul(text) or text.startswith("~") and not text.startswith("~/"):
+    if not _passable(text) or text.startswith("~") and not text.startswith("~/"):
         raise ValueError("an absolute path, one below ~/, or a relative one")
     return text
 
@@ -58,7 +63,7 @@ def _folder(text: str) -> str:
 ASKED = re.compile(r"https?://(?:127\.0\.0\.1|localhost|\[::1\]):(\{port\}|[0-9]{1,5})(?:[/?]\S*)?")
 """What ready.url may be: the host's own loopback. Its port is compared with the launch's."""
 
-Text = Annotated[str, AfterValidator(_no_nul)]
+Text = Annotated[str, AfterValidator(_passable)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
 Inside = Annotated[str, AfterValidator(_inside)]
 Variable = Annotated[str, AfterValidator(_variable)]

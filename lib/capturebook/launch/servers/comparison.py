@@ -132,6 +132,8 @@ def load_comparison(name: str | Path) -> Comparison:
     if not error["loc"]:
         raise LaunchFileError(f"comparison: {error['ctx']['error']}")
     where = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "missing":
+        raise LaunchFileError(f"comparison: {where}: missing")
     raise LaunchFileError(f"comparison: {where}: given {error['input']!r:.80}; {error['msg'].lower()}")
 
 
