@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from capturebook.chain import parts
+from capturebook.chain.folder import RunFolder
 from capturebook.measure import amdahl, decode_model, decode_point, decode_sweep
 from capturebook.measure.decode_variants import LADDER, RUNGS, STOCK, function
 from capturebook.measure.kernel_classes import CLASSES, labelled, launched, profile, times
+from capturebook.measure.rows import sweep_points
 from capturebook.params import load_preset, validate
 from capturebook.report import conclusions, figures_decode
 from capturebook.subjects.decode_step.step import TOLERANCE, assemble
@@ -202,3 +204,17 @@ def test_what_the_notebook_concludes():
         "6 of 6 sweep points timed. Extrapolated to the model: 147,126 tok/s a rank with and overlap at batch 64, "
         "context 8192 of 131072, 9.9 times what stock gives there."
     )
+
+
+def test_the_recorded_run_on_an_h200(repo):
+    """Three layers of each kind at batch 64, every rung right; the order of the rungs is the story's second half."""
+    records, torn = RunFolder.open(repo / "outputs" / "h200-decode-step").records()
+    timed = [r for r in records if r.kind == "sweep"]
+    assert not torn and [r.status for r in timed] == ["pass"] * 3 and all(c.ok for r in timed for c in r.checks)
+    rows = {row["variant"]: row for row in decode_model.whole(sweep_points(records))}
+    us = [rows[name]["us"] for name in LADDER if name in rows]
+    assert len(us) == 7 and us == sorted(us, reverse=True) and us[0] / us[-1] > 5
+    assert (
+        decode_model.share(rows["mma, bounded indexer"], "glue") > 0.5 > decode_model.share(rows["stock"], "attention")
+    )
+    assert rows["and fused glue"]["launches"]["glue"] < rows["stock"]["launches"]["glue"] / 10
