@@ -14,6 +14,9 @@ REPLAYS = 8
 DEFAULTS = {"size": "flash", "tp": 8, "routing": "score", "experts": "bf16", "cache": "bf16", "keys": "bf16"}
 """Of the step, where a point does not say."""
 
+METHOD = "A third of a captured step of three layers of one kind, each with weights of its own, eight replays a sample"
+"""How a layer is timed."""
+
 TOKENS = "batch / time of one layer of this kind: no other layer, no communication between ranks, no sampling"
 """What tok/s means here."""
 
@@ -163,5 +166,6 @@ class Point:
             "layers": LAYERS,
             "weight_bytes": sum(w.numel() * w.itemsize for w in first.weights.values()),
             "state_bytes": sum(t.numel() * t.itemsize for t in first.state.tensors().values()),
+            "method": METHOD,
             "tokens_per_second_means": TOKENS,
         }

@@ -4,7 +4,7 @@ from ..measure import amdahl, kv_capacity
 from ..measure.decode_model import share, story, whole
 from ..measure.kernel_classes import CLASSES
 from . import draw, words
-from .block import Block, heading, paragraph, table
+from .block import Block, details, heading, paragraph, table
 
 NOT_HERE = "No layer of the decode step was timed here."
 RANK = {8: "one rank of eight: 8 heads, experts at an eighth of their width, no communication"}
@@ -145,4 +145,5 @@ def capacity(context: int = 8192) -> Block:
         f"Assumed: {kv_capacity.ASSUMED}."
     )
     each = ["Layer", "Layers", "Bytes a token in one", "MiB a request in all", "Share"]
-    return heading("KV capacity") + said + table(columns, rows) + table(each, kinds, "fp8, window evicted")
+    whole_table = details(f"All {len(rows)} rows", table(columns, rows))
+    return heading("KV capacity") + said + table(each, kinds, "fp8, window evicted") + whole_table

@@ -73,9 +73,10 @@ def sections(data: RunData) -> list[Section]:
 
 
 def _throughput(points: list[dict]) -> list[Block]:
+    if any(p.get("layer") for p in points):
+        return [figures_decode.decode(points)]
     beside = [figures_peers.compared(points)] if any(p.get("lists") for p in points) else []
-    step = [figures_decode.decode(points)] if any(p.get("layer") for p in points) else []
-    return [figures_sweep.sweep(points), *beside, *step]
+    return [figures_sweep.sweep(points), *beside]
 
 
 def _notes(data: RunData) -> list[str]:
