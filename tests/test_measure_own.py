@@ -230,7 +230,8 @@ def test_the_build_of_a_step_of_any_size_takes_everything(pool):
 def test_points_of_a_users_step_from_records_alone():
     (probe,) = own_sweep.plan_own_sweep(Params(subject=OWN), {}, [], "default", {})
     payload = {"batch": 1, "context": None, "bytes": 1000, "flops": None, "floor_us": None}
-    payload |= {"left": {"twin": "the step has no twin", "step, compile=default": "does not compile: E: no"}}
+    left = {"step, compile=default": "does not compile: E: no"}
+    payload["left"] = {**left, **dict.fromkeys(("twin", "twin, compile=default"), "the step has no twin")}
     payload["variants"] = {"step": {"kernel": "step", "tuning": "live", **own_sweep.speed([2.0, 2.0], payload)}}
     common = dict(run="r", probe="p", nonce="n", kind="sweep", subject=probe.subject, started="", ended="")
     points = sweep_points([Record(status="pass", samples={"step": [2.0, 2.0]}, payload=payload, **common)])
@@ -238,6 +239,7 @@ def test_points_of_a_users_step_from_records_alone():
         ("step", "pass", "", [2.0, 2.0]),
         ("twin", "skipped", "the step has no twin", []),
         ("step, compile=default", "skipped", "does not compile: E: no", []),
+        ("twin, compile=default", "skipped", "the step has no twin", []),
     ]
     assert points[0]["tflops"] is None and points[0]["gbps"] == pytest.approx(0.5)
     from capturebook.report import conclusions, figures_sweep
