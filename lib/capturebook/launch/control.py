@@ -111,8 +111,8 @@ def _stop(following: Following, stages: Stages, grace: float) -> Outcome:
         try:
             before = following.poll()
             evidence["before"] = "running" if not before.ended else "had ended by itself"
-            # For who follows it now, and sees an end.
-            following.entry.update(stopping=True)
+            if not before.ended:
+                following.entry.note_stop()
             state = end_program(following, grace)
         except OSError:
             # Our own disk is full: what may have filled it is ended all the same.
@@ -123,7 +123,7 @@ def _stop(following: Following, stages: Stages, grace: float) -> Outcome:
         evidence["exit"] = following.how()
         evidence["left"] = state.exit.get("left", "")
     following.entry.update(state="ended")
-    payload = {**following.payload(), "stopped": True}
+    payload = {**following.payload(), "stopped": not before.ended}
     return Outcome("pass", f"stopped by its recorded process: {following.how()}", payload=payload)
 
 
@@ -131,7 +131,7 @@ def _ended_before(following: Following, stages: Stages) -> Outcome:
     """What was recorded of a launch that has ended, or what its end shows: to stop it makes no failure a pass."""
     entry, said = following.entry, "it had ended before: "
     last = entry.verdict()
-    if entry.info["state"] != "ended" or last is None:
+    if (entry.info["state"] != "ended" or last is None) and not entry.stopping:
         following.from_now = bool(entry.info.get("was_ready"))
         try:
             outcome = following.run()
@@ -143,6 +143,9 @@ def _ended_before(following: Following, stages: Stages) -> Outcome:
     with stages.stage("end") as evidence:
         following.poll()
         evidence.update(before="had ended by itself", exit=following.how())
+    if entry.stopping:
+        entry.update(state="ended")
+        return Outcome("pass", said + following.how(), payload={**following.payload(), "stopped": False})
     kept = {name: last.payload[name] for name in ("points_to", "classes_of_error") if name in last.payload}
     reason = following.how() if last.status == "pass" else last.reason.removeprefix(said)
     payload = {**following.payload(), **kept, "stopped": False}

@@ -242,7 +242,7 @@ class Following:
         """That the launch ended, `when`, in words; a program may outlive its keeper."""
         if not self.state.ended and "program" in self.state.alive:
             return f"its keeper was killed {when}, so its exit status is lost; the program did not end with it"
-        return f"it {'was stopped' if self.entry.stopping() else 'ended'} {when}: {self.how()}"
+        return f"it {'was stopped' if self.entry.stopping else 'ended'} {when}: {self.how()}"
 
     def phase(self) -> str:
         """Which phase the program was in, by its log."""

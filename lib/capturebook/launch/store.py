@@ -13,6 +13,7 @@ from ..records import Record, append, probe_id, read
 
 SCHEMA = 1
 FOLDER = "outputs/launches"
+STOPPING = "stopping"
 HELD = ("id", "nonce", "name", "host", "folder", "began", "state", "file", "resolved")
 """What every launch.json holds."""
 
@@ -102,9 +103,15 @@ class Entry:
         records = self.records()
         return next((record for record in records if record.payload.get("stopped")), records[-1] if records else None)
 
+    @property
     def stopping(self) -> bool:
         """Whether somebody stops it, or did, from whichever process."""
-        return bool(Entry.open(self.id).info.get("stopping"))
+        return (self.path / STOPPING).exists()
+
+    def note_stop(self) -> None:
+        """Say so before it is done: who follows it now sees an end. A file of its own, for each process writes the
+        whole of launch.json."""
+        (self.path / STOPPING).touch()
 
 
 def beside(record: Record, folder: Path, **facts) -> Record:
