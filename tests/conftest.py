@@ -40,6 +40,8 @@ def pytest_configure(config):
     """SIGTERM ends a session as Ctrl-C does, so that fixtures still stop the servers they started."""
 
     def interrupt(number, frame):
+        # timeout(1) sends it to the process and to its group: the second would break the report of what failed.
+        signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
