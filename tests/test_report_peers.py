@@ -68,3 +68,27 @@ def test_points_without_lists_have_no_row_and_other_shapes_a_panel():
     assert "one panel for each of: context 8,192; V4-Pro, 128 + 1024 tokens, context 8,192" in (
         figures_sweep.sweep([POINTS[0], pro]).html
     )
+
+
+def test_the_recorded_run_beside_flashmla_is_whole_where_it_ran(repo):
+    """outputs/h200-sparse-mla: every timed call was checked against float64, and the tables are made of its samples."""
+    from statistics import median
+
+    from capturebook.chain.folder import RunFolder
+    from capturebook.measure.rows import sweep_points
+
+    records, torn = RunFolder.open(repo / "outputs" / "h200-sparse-mla").records()
+    timed = [r for r in records if r.kind == "sweep" and r.status == "pass"]
+    assert not torn and [r.payload["batch"] for r in timed] == [1, 8, 32, 64]
+    for record in timed:
+        assert all(check.ok and check.error <= check.tolerance <= 3e-3 for check in record.checks)
+        assert (
+            {check.call for check in record.checks} == set(record.samples) >= {"auto fp8", "flashmla fp8", "simt fp8"}
+        )
+        assert all(len(us) == 15 for us in record.samples.values())
+        assert record.payload["sets"] * record.payload["batch"] * 560 * 585 >= 180e6
+    head, *body = rows(sweep_points(records))
+    told = {(row[2], row[6]): dict(zip(head, row)) for row in body}
+    for record in timed:
+        ours, theirs = (median(record.samples[name]) for name in ("auto fp8", "flashmla fp8"))
+        assert told[str(record.payload["batch"]), "auto"]["This over FlashMLA"] == f"{ours / theirs:.2f}"
