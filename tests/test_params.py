@@ -245,7 +245,10 @@ def test_a_preset_is_read_without_the_conversions_of_yaml_1_1(tmp_path):
         ("1: 2\n", "is no mapping"),
         ("a: [1\nb: 2\n", "line 2: "),
         ("a: 1\n---\nb: 2\n", "line 2: "),
+        ("? [a, b]\n: 1\n", "line 1: a list or mapping is no name"),
+        ("a: " + "[" * 2000 + "]" * 2000, "nested too deep"),
     ],
+    ids=range(8),
 )
 def test_a_file_that_is_no_preset_is_one_line(tmp_path, text, said):
     path = tmp_path / "own.yaml"

@@ -24,6 +24,8 @@ class _Plain(yaml.SafeLoader):
     def construct_mapping(self, node, deep=False):
         seen = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a list or mapping is no name", problem_mark=key.start_mark)
             if key.value in seen:
                 raise yaml.MarkedYAMLError(problem=f"{key.value} is given twice", problem_mark=key.start_mark)
             seen.add(key.value)
@@ -63,6 +65,8 @@ def load_preset(name: str | Path) -> dict:
         raise ParameterError(f"preset: {paths.shown(path)} line {line}: {exc.problem}") from None
     except OSError as exc:
         raise ParameterError(f"preset: {paths.shown(path)} cannot be read: {exc.strerror}") from None
+    except RecursionError:
+        raise ParameterError(f"preset: {paths.shown(path)} is nested too deep") from None
     except (UnicodeDecodeError, yaml.reader.ReaderError):
         raise ParameterError(f"preset: {paths.shown(path)} is not UTF-8 text") from None
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):

@@ -13,10 +13,11 @@ CONFIGS = [
     triton.Config({"BLOCK_H": 16, "BLOCK_N": 32, "PART": 64}, num_warps=4, num_stages=2),
     triton.Config({"BLOCK_H": 16, "BLOCK_N": 64, "PART": 64}, num_warps=4, num_stages=2),
     triton.Config({"BLOCK_H": 32, "BLOCK_N": 32, "PART": 64}, num_warps=8, num_stages=2),
-    triton.Config({"BLOCK_H": 64, "BLOCK_N": 32, "PART": 512}, num_warps=8, num_stages=3),
     triton.Config({"BLOCK_H": 64, "BLOCK_N": 64, "PART": 512}, num_warps=8, num_stages=2),
 ]
-"""BLOCK_H 16 is the smallest tile tl.dot takes: 8 heads use half of one. The first three fit in 99 KiB (sm_120)."""
+"""BLOCK_H 16 is the smallest tile tl.dot takes: 8 heads use half of one. The first three fit in 99 KiB (sm_120).
+
+Few, since a live autotune compiles each one in every process that is cold: 2 to 4 s a configuration."""
 
 
 def shared_bytes(config: triton.Config, sm: int, d: int = 512) -> int:
