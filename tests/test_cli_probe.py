@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from datetime import UTC, datetime
 
 import pytest
 
@@ -49,6 +50,9 @@ def answered(monkeypatch):
                 made = type(self).by(probe)
             mine = {"role": probe.role, "subject": probe.subject, "probe": probe.id, "watched": probe.watched}
             mine |= {"run": self.run_folder.name, "nonce": self.run_folder.nonce, "kind": probe.kind}
+            # One that was made before this start would be asked for again, without end.
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            mine |= {"started": now, "ended": now}
             made = made.model_copy(update=mine)
             self.run_folder.append(made)
             return made
