@@ -123,12 +123,10 @@ def test_a_wrong_result_is_diagnosed(pool):
 
 def test_a_fake_with_other_strides_is_named_where_the_compiled_step_fails(pool):
     """torch 2.11's own check of fakes lets strides pass, and Inductor's assertion names no operator as its cause."""
-    steps = "capturebook.gallery.steps.k4_not_compilable"
-    wrong, mended = (ask_of(pool, f"{steps}:wrong_strides{end}", compile="default") for end in ("", "_fixed"))
+    wrong = ask_of(pool, "capturebook.gallery.steps.k4_not_compilable:wrong_strides", compile="default")
     assert (wrong.status, wrong.stage, wrong.root.type) == ("fail", "compile", "AssertionError")
     (said,) = wrong.effective["opcheck"].values()
     assert "(64, 1)" in said and "(1, 64)" in said
-    assert (mended.status, "opcheck" in mended.effective) == ("pass", False)
 
 
 def test_a_gradient_that_is_kept_is_no_chance(pool):
