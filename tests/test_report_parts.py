@@ -21,6 +21,8 @@ from capturebook.report import (
     words,
 )
 from capturebook.report.block import Block, link, table
+from capturebook.report.run_data import RunData
+from capturebook.report.sections import sections
 
 ASKED = fake_run.arm("seen")
 
@@ -263,3 +265,12 @@ def test_outcomes_in_few_words():
     assert words.outcome(failed) == "✗ fails with 905 cudaErrorStreamCaptureIsolation"
     assert words.tally([failed, died]) == "2 fail"
     assert words.listed(["a"]) == "a" and words.listed(["a", "b", "c"]) == "a, b and c"
+
+
+def test_a_run_that_was_stopped_says_so(repo):
+    data = RunData.open(repo / "outputs" / "h200-sparse-mla")
+    (notes,) = [s for s in sections(data) if s.id == "notes"]
+    assert "The run was stopped by SIGTERM" in str(notes.parts[0].html)
+    data.info["invocations"][-1].pop("stopped")
+    (notes,) = [s for s in sections(data) if s.id == "notes"]
+    assert "was stopped" not in str(notes.parts[0].html)

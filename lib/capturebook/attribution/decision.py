@@ -42,7 +42,10 @@ class Decision:
     def _decide(self) -> Finding:
         state, said = self.controls.state, self.controls.said
         if not self.evidence.records:
-            why = f"no probe of this run was recorded ({self.evidence.foreign} records carry another nonce)"
+            foreign = self.evidence.foreign
+            why = "no probe of a step was recorded in this run" + (
+                f" ({foreign} records carry another nonce)" if foreign else ""
+            )
             return _not_run(why, needs=(*self.controls.needs, *self._own_needs()))
         if state == "contradict":
             return Finding(None, "undetermined", "controls contradict", open=said)

@@ -80,7 +80,9 @@ def _throughput(points: list[dict]) -> list[Block]:
 
 
 def _notes(data: RunData) -> list[str]:
-    return [*data.verdict["caveats"], *data.verdict["open"], *data.aside]
+    by = data.info["invocations"][-1].get("stopped") if data.info.get("invocations") else None
+    cut = [f"The run was stopped by {by}: what it had not begun is in no table here."] if by else []
+    return [*cut, *data.verdict["caveats"], *data.verdict["open"], *data.aside]
 
 
 def _rests(data: RunData) -> list[Block]:
