@@ -25,8 +25,9 @@ def make(case: str, heads: int, batch: int = 3, width: int = 200, slots: int = 3
         indices[1] = -1
         indices[2, 1] = slots - 1
         sink[:2] = torch.tensor([torch.inf, -torch.inf])
+        counts = (indices >= 0) & (torch.arange(width) < lengths[:, None])
         used = torch.zeros(slots, dtype=torch.bool)
-        used[indices[2][: lengths[2]][indices[2][: lengths[2]] >= 0].long()] = True
+        used[indices[counts].long()] = True
         cache[~used] = 255
     made = (q, cache, indices.contiguous(), lengths, sink)
     return (*(tensor.to(device) for tensor in made), 576**-0.5)
