@@ -27,6 +27,7 @@ def swiglu_kernel(
     wait_for_previous(PDL)
     gate = tl.load(x + row * 2 * D + at, mask=there, other=0.0).to(tl.float32)
     up = tl.load(x + row * 2 * D + D + at, mask=there, other=0.0).to(tl.float32)
+    limit = tl.cast(limit, tl.float32)  # Inductor passes a Python float as fp64
     gate = tl.minimum(gate, limit)
     up = tl.minimum(tl.maximum(up, -limit), limit)
     store_groups(gate * tl.sigmoid(gate) * up, values, scales, row, group, rows, D, FP8, E4M3)

@@ -46,6 +46,7 @@ def route_kernel(
     total = tl.sum(found, 0) + 1e-20
     at = request * ACTIVE + slot
     tl.store(ids + at, chosen.to(tl.int64), mask=slot < ACTIVE)
+    scaling = tl.cast(scaling, tl.float32)  # Inductor passes a Python float as fp64
     tl.store(weights + at, found / total * scaling, mask=slot < ACTIVE)
 
 
