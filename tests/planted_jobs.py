@@ -98,7 +98,8 @@ def chained(ctx):
 def inductor_config(ctx):
     import torch._inductor.config as config
 
-    return {"status": "pass", "payload": {"cudagraphs": config.triton.cudagraphs, "pid": os.getpid()}}
+    payload = {"cudagraphs": config.triton.cudagraphs, "threads": config.compile_threads, "pid": os.getpid()}
+    return {"status": "pass", "payload": payload}
 
 
 def fine(ctx):

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from capturebook.probes import Probe, ProbePool, processes
+from capturebook.probes import Probe, ProbePool, lease, processes, servers
 
 HERE = Path(__file__).parent
 
@@ -137,6 +137,15 @@ def test_variables_act_only_in_a_server_started_with_them(pool):
     )
     assert plain.payload["cudagraphs"] is False
     assert turned_on.payload["cudagraphs"] is True
+
+
+def test_a_probe_gets_its_share_of_the_cores_for_inductor_unless_told_otherwise(pool):
+    shared, told = pool.run(
+        [planted("inductor_config"), planted("inductor_config", env={"TORCHINDUCTOR_COMPILE_THREADS": "7"})]
+    )
+    side_by_side = servers.at_once(lease.gpu_uuid() is not None)
+    assert shared.payload["threads"] * side_by_side <= max(len(os.sched_getaffinity(0)), side_by_side)
+    assert told.payload["threads"] == 7
 
 
 def test_server_that_cannot_start_makes_its_probes_not_run(pool):
@@ -285,8 +294,6 @@ def test_a_long_log_keeps_its_beginning_and_its_end(tmp_path):
 
 
 def test_a_shared_server_that_is_gone_is_replaced(tmp_path, monkeypatch):
-    from capturebook.probes import servers
-
     monkeypatch.setenv(servers.SHARED, str(tmp_path / "gone"))
     with ProbePool(Run(tmp_path), on_event=lambda text: None) as pool:
         first, second = pool.run([planted("fine", seed=1), planted("fine", seed=2)])

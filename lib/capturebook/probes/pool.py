@@ -64,8 +64,7 @@ class ProbePool:
         self.run_folder = run
         self.on_event = on_event
         self.gpu = lease.gpu_uuid()
-        cores = len(os.sched_getaffinity(0))
-        self.parallel = parallel or (min(12, max(1, cores * 3 // 4)) if self.gpu else max(1, cores - 1))
+        self.parallel = parallel or servers.at_once(self.gpu is not None)
         (run.path / "logs").mkdir(exist_ok=True)
         self._servers = servers.Servers(run.path / "logs" / "probe-server.log")
         self._proven: dict[tuple, str] = {}

@@ -10,6 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from . import lease
+
 SHARED = "CAPTUREBOOK_SERVER"
 """Names the socket of a running server without extra variables, so that a chain's notebooks share one."""
 
@@ -73,10 +75,26 @@ class Server:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def at_once(gpu: bool) -> int:
+    """How many correctness probes run side by side: on a GPU host three quarters of the cores, at most 12."""
+    cores = len(os.sched_getaffinity(0))
+    return min(12, max(1, cores * 3 // 4)) if gpu else max(1, cores - 1)
+
+
+def _compile_threads() -> int:
+    """A probe's share of the cores, for Inductor.
+
+    With more than one, every process that compiles starts another that imports torch and forks a worker for each, by
+    default as many as there are cores: a dozen probes at once then wait for each other's workers to start.
+    """
+    return max(1, len(os.sched_getaffinity(0)) // at_once(lease.gpu_uuid() is not None))
+
+
 def _inherited() -> dict[str, str]:
     """This process's variables, less those that would place a server's caches or make it a client."""
     drop = (SHARED, "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **{k: v for k, v in os.environ.items() if k not in drop}}
+    ours = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TORCHINDUCTOR_COMPILE_THREADS": str(_compile_threads())}
+    env = ours | {k: v for k, v in os.environ.items() if k not in drop}
     package = str(Path(__file__).resolve().parents[2])
     parts = [package, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
     env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(parts))
