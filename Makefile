@@ -42,7 +42,7 @@ test: EXTRA := test lint
 test: ready
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
-	$(RUN) -m pytest -n 2 --dist loadfile $(ARGS)
+	$(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lab: EXTRA := lab
 lab: ready
