@@ -15,9 +15,10 @@ from capturebook.kernels.sparse_mla.interpret import interpret
 from capturebook.kernels.sparse_mla.launch import split_count
 from capturebook.kernels.sparse_mla.pinned import pinned_config
 from capturebook.kernels.sparse_mla.reference import lse_error
-from kernel_cases import EMPTY_ROWS, LARGEST_GROUP, LEAST_GROUP, edge_inputs, scale_end_inputs, to_fp8
+from kernel_cases import EMPTY_ROWS, LARGEST_GROUP, LEAST_GROUP, edge_inputs, scale_end_inputs, to_fp8, to_v32
 
 SMALL = dict(batch=2, context=256, window=40, topk=72, holes=0.1)
+V32 = dict(batch=2, context=256, window=0, topk=150, ratio=1, holes=0.1)
 CASES = {
     "random": lambda: make_inputs(1, heads=8, **SMALL),
     "peaked": lambda: make_inputs(2, heads=8, kind="peaked", **SMALL),
@@ -25,16 +26,24 @@ CASES = {
     "one split": lambda: make_inputs(4, heads=8, batch=2, context=128, window=16, topk=32),
     "many splits": lambda: make_inputs(6, heads=8, batch=1, context=8192, window=40, topk=1100, window_slots=256),
     "edges": lambda: edge_inputs(heads=8),
+    "edges, one split": lambda: edge_inputs(heads=8),
     "32 heads": lambda: make_inputs(5, heads=32, batch=17, context=64, window=16, topk=16),
     "fp8 random": lambda: make_inputs(1, heads=8, cache="fp8", **SMALL),
     "fp8 peaked": lambda: make_inputs(2, heads=8, kind="peaked", cache="fp8", **SMALL),
     "fp8 sink": lambda: make_inputs(3, heads=8, kind="sink", cache="fp8", **SMALL),
     "fp8 one split": lambda: make_inputs(4, heads=8, batch=2, context=128, window=16, topk=32, cache="fp8"),
     "fp8 edges": lambda: to_fp8(edge_inputs(heads=8)),
+    "fp8 edges, one split": lambda: to_fp8(edge_inputs(heads=8)),
     "fp8 edges, pages of 2": lambda: to_fp8(edge_inputs(heads=8), 64, 2),
     "fp8 edges, sm_80": lambda: to_fp8(edge_inputs(heads=8)),
     "fp8 scales": lambda: scale_end_inputs(),
     "fp8 scales, sm_80": lambda: scale_end_inputs(),
+    "v32 random": lambda: make_inputs(1, heads=8, cache="v32", **V32),
+    "v32 peaked": lambda: make_inputs(2, heads=8, kind="peaked", cache="v32", **V32),
+    "v32 sink": lambda: make_inputs(3, heads=8, kind="sink", cache="v32", **V32),
+    "v32 edges": lambda: to_v32(edge_inputs(heads=8)),
+    "v32 edges, one split": lambda: to_v32(edge_inputs(heads=8)),
+    "v32 edges, sm_80": lambda: to_v32(edge_inputs(heads=8)),
 }
 """ "32 heads" is for the tensor-core kernel's larger tile of heads, which they are pinned to in bf16; "sm_80" for
 the conversion of e4m3 by integer operations."""
@@ -45,15 +54,16 @@ def measure(kernel: str, case: str) -> dict:
     batch, heads = inputs.q.shape[:2]
     sm = 80 if "sm_80" in case else 90
     config = pinned_config(kernel, sm, heads, batch, format_of(inputs.window_cache))
-    out, lse = interpret(kernel, inputs.tensors(), inputs.scale, config, sm)
+    width = inputs.window_indices.shape[1] + inputs.extra_indices.shape[1]
+    entries = width if "one split" in case else 0
+    out, lse = interpret(kernel, inputs.tensors(), inputs.scale, config, sm, entries)
     want, want_lse = decode_reference(*inputs.args())
     groups = (LEAST_GROUP, LARGEST_GROUP, slice(448, 512)) if "scales" in case else (slice(None),)
-    width = inputs.window_indices.shape[1] + inputs.extra_indices.shape[1]
     return {
         "error": max(error(out[:, :, group], want[:, :, group]) for group in groups),
         "lse_error": lse_error(lse, want_lse),
         "empty": float(out[EMPTY_ROWS].abs().max()) if "edges" in case else 0.0,
-        "splits": split_count(kernel, batch, heads, width),
+        "splits": split_count(kernel, batch, heads, width, entries),
         "block_h": config.kwargs.get("BLOCK_H", 1),
     }
 

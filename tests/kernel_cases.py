@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 
+from capturebook.kernels.sparse_mla import formats_v32
 from capturebook.kernels.sparse_mla.formats import ROW_BYTES, TOKEN_BYTES, quantise
 from capturebook.kernels.sparse_mla.inputs import EXTRA_PAGE, WINDOW_PAGE, Inputs, make_inputs
 
@@ -58,13 +59,30 @@ def to_fp8(inputs: Inputs, window_page: int = WINDOW_PAGE, extra_page: int = EXT
     for name, page in (("window", window_page), ("extra", extra_page)):
         rows, indices = getattr(inputs, f"{name}_cache"), getattr(inputs, f"{name}_indices")
         cache = quantise(rows.nan_to_num(), page)
-        unused = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
-        unused[indices[(indices >= 0) & (indices != UNUSED)].long()] = False
-        unused = unused.view(-1, page)
+        unused = _unused(indices, len(rows)).view(-1, page)
         cache[:, : page * ROW_BYTES].unflatten(1, (page, ROW_BYTES))[unused] = 255
         cache[:, page * ROW_BYTES : page * TOKEN_BYTES].unflatten(1, (page, 8))[unused] = 255
         caches[f"{name}_cache"] = cache
     return replace(inputs, **caches)
+
+
+def to_v32(inputs: Inputs) -> Inputs:
+    """The same call on V3.2's caches, with a rotary part in rows and queries; all bytes of unused slots 255."""
+    generator = torch.Generator().manual_seed(13)
+    caches = {}
+    for name in ("window", "extra"):
+        rows, indices = getattr(inputs, f"{name}_cache"), getattr(inputs, f"{name}_indices")
+        wide = torch.cat((rows.nan_to_num(), torch.randn(len(rows), 64, generator=generator).bfloat16()), dim=1)
+        caches[f"{name}_cache"] = formats_v32.quantise(wide)
+        caches[f"{name}_cache"][_unused(indices, len(rows))] = 255
+    rotary = torch.randn(*inputs.q.shape[:2], 64, generator=generator).bfloat16()
+    return replace(inputs, q=torch.cat((inputs.q, rotary), dim=2), scale=formats_v32.KEY**-0.5, **caches)
+
+
+def _unused(indices: torch.Tensor, slots: int) -> torch.Tensor:
+    unused = torch.ones(slots, dtype=torch.bool, device=indices.device)
+    unused[indices[(indices >= 0) & (indices != UNUSED)].long()] = False
+    return unused
 
 
 LEAST_GROUP, LARGEST_GROUP = slice(0, 64), slice(192, 256)

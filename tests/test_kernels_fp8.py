@@ -107,7 +107,7 @@ def test_bad_caches_are_named_in_one_line(name, change, allowed):
 
 
 def test_unknown_format():
-    with pytest.raises(ValueError, match="^cache: 'int4'; allowed: bf16, fp8$"):
+    with pytest.raises(ValueError, match="^cache: 'int4'; allowed: bf16, fp8, v32$"):
         make_inputs(0, batch=1, heads=8, context=64, cache="int4")
 
 

@@ -10,11 +10,13 @@ import numpy
 import pytest
 import triton
 
-MMA = [f"mma/{case}" for case in ("random", "peaked", "sink", "one split", "many splits", "edges", "32 heads")]
-SIMT = [f"simt/{case}" for case in ("random", "one split", "edges")]
-FP8 = ("random", "peaked", "sink", "one split", "edges", "edges, pages of 2", "edges, sm_80", "scales", "scales, sm_80")
-MMA += [f"mma/fp8 {case}" for case in FP8]
-SIMT += [f"simt/fp8 {case}" for case in ("random", "one split", "edges, pages of 2", "scales, sm_80")]
+DATA, EDGES = ("random", "peaked", "sink"), ("edges", "edges, one split")
+MMA = [f"mma/{case}" for case in (*DATA, *EDGES, "one split", "many splits", "32 heads")]
+SIMT = [f"simt/{case}" for case in ("random", *EDGES, "one split")]
+FP8 = ("one split", "edges, pages of 2", "edges, sm_80", "scales", "scales, sm_80")
+MMA += [f"mma/fp8 {case}" for case in (*DATA, *EDGES, *FP8)]
+MMA += [f"mma/v32 {case}" for case in (*DATA, *EDGES, "edges, sm_80")]
+SIMT += [f"simt/fp8 {case}" for case in ("random", EDGES[1], "one split", "edges, pages of 2", "scales, sm_80")]
 
 
 def _runs() -> bool:
@@ -63,7 +65,8 @@ def test_interpreted_kernel_against_float64(measured, case):
 def test_cases_cover_the_paths(measured):
     splits = {name: result["splits"] for name, result in measured.items()}
     assert splits["mma/random"] > 1 and splits["simt/random"] > 1, "the combine kernel ran"
-    assert splits["mma/fp8 random"] > 1 and splits["simt/fp8 random"] > 1
+    assert splits["mma/fp8 random"] > 1 and splits["simt/fp8 random"] > 1 and splits["mma/v32 random"] > 1
+    assert splits["mma/edges"] > 1 and splits["mma/fp8 edges"] > 1 and splits["mma/v32 edges"] > 1
     assert splits["mma/many splits"] > 16 >= splits["mma/random"], "both ways of the combine"
     alone = {count for name, count in splits.items() if name.endswith("one split")}
     assert alone == {1}, "the kernel applied the sink by itself"

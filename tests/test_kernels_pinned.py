@@ -67,7 +67,7 @@ def test_a_kernel_has_an_autotuner_of_its_own_for_each_format():
     tuners = [tuner_of(kernel, cache) for kernel in KERNELS for cache in FORMATS]
     assert len({id(tuner) for tuner in tuners}) == 4
     assert tuner_of("mma") is mma_kernel and tuner_of("simt") is simt_kernel
-    with pytest.raises(ValueError, match="^cache: 'int4'; allowed: bf16, fp8$"):
+    with pytest.raises(ValueError, match="^cache: 'int4'; allowed: bf16, fp8, v32$"):
         tuner_of("mma", "int4")
 
 

@@ -13,8 +13,9 @@ from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
 from capturebook.kernels.sparse_mla.shapes import SHAPES, shape_of
 
 
-@pytest.mark.parametrize("cache", FORMATS)
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    "name, cache", [("v32", "v32"), *((name, cache) for name in SHAPES if name != "v32" for cache in FORMATS)]
+)
 def test_twin_against_float64(name, cache):
     shape = SHAPES[name]
     inputs = make_inputs(4, 2, shape.heads or 8, cache=cache, holes=0.1, **shape.inputs(8192))
@@ -26,11 +27,14 @@ def test_twin_against_float64(name, cache):
 def test_lists_are_as_wide_as_the_model_has_them():
     """FlashMLA's and sglang's figures: 128 + 512, 128 + 1024, 128 + context / 128 padded to 64."""
     widths = {name: shape.inputs(131_072)["topk"] for name, shape in SHAPES.items()}
-    assert widths == {"flash": 512, "pro": 1024, "hca": 1024, "window": 0, "mixed": 512}
+    assert widths == {"flash": 512, "pro": 1024, "hca": 1024, "window": 0, "mixed": 512, "v32": 2048}
     assert shape_of("hca").inputs(8192)["topk"] == 64 and shape_of("hca").inputs(8320)["topk"] == 128
     assert decode_cost(1, 128, 1152).flops == 2 * 128 * 1152 * 1024
-    with pytest.raises(ValueError, match="^shape: 'v5'; allowed: flash, pro, hca, window, mixed$"):
-        shape_of("v5")
+    assert decode_cost(1, 128, 2048, cache="v32").flops == 2 * 128 * 2048 * (576 + 512)
+    assert shape_of("flash bf16").cache == "bf16" and shape_of("flash").cache is None
+    for unknown in ("v5", "flash fp4", "v32 bf16"):
+        with pytest.raises(ValueError, match=f"^shape: '{unknown}'; allowed: flash, pro, hca, window, mixed, v32, "):
+            shape_of(unknown)
 
 
 def test_hca_reads_every_entry_of_its_own_pages_once():

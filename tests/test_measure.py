@@ -241,7 +241,7 @@ def test_a_shape_decides_lists_heads_and_pools(shape, widths, cache):
     slots = one.extra_cache.shape[0] * (1 if cache == "bf16" else page)
     assert slots == (2 * context if widths[1] else page)
     assert sweep.shape_of(a).heads == (128 if shape == "pro" else None)
-    with pytest.raises(ValueError, match=r"^shape: 'wide'; allowed: flash, pro, hca, window, mixed$"):
+    with pytest.raises(ValueError, match=r"^shape: 'wide'; allowed: flash, pro, hca, window, mixed, v32, those"):
         sweep.fit(at(2, 8192, cache, "wide"), 1, 100 << 30)
 
 

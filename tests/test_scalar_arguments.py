@@ -2,19 +2,18 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-import triton
 from triton._C.libtriton import ir
 from triton.compiler.compiler import make_backend
 
-from capturebook.kernels import glue, routing, sparse_mla_v32  # noqa: F401  registers their operators
+from capturebook.kernels import glue, routing  # noqa: F401  registers their operators
 from capturebook.kernels.glue import examples as glue_examples
 from capturebook.kernels.routing import examples as routing_examples
 from capturebook.kernels.sparse_mla import examples as mla_examples
 from capturebook.kernels.sparse_mla.examples import Example
-from capturebook.kernels.sparse_mla_v32 import op as v32
 from capturebook.measure.specialise import specialise
 
 OPAQUE = {
@@ -25,31 +24,13 @@ OPAQUE = {
 """Operators that Inductor calls and does not look into: their kernels are launched by Triton."""
 
 
-def v32_examples(sm: int) -> list[Example]:
-    """The call that `v32.run` makes, of its kernel alone."""
-
-    class Recorder:
-        def __getitem__(self, grid):
-            return lambda **given: calls.append(given)
-
-    calls, bf16, i32 = [], torch.bfloat16, torch.int32
-    tensors = (torch.empty(64, 64, v32.KEY, dtype=bf16), torch.empty(4096, v32.TOKEN_BYTES, dtype=torch.uint8))
-    tensors += (torch.empty(64, 2048, dtype=i32), torch.empty(64, dtype=i32), torch.empty(64))
-    told = {"E4M3": True, "PDL": True, "ASM": True, "FP32": False}
-    v32.run(Recorder(), Recorder(), tensors, 0.1, **told, **v32.CONFIG)
-    names = {parameter.name for parameter in v32.mma_v32_kernel.params}
-    launch = {name: value for name, value in calls[0].items() if name not in names}
-    given = {name: value for name, value in calls[0].items() if name in names} | {"PDL": False, "ASM": False}
-    return [Example("mma_v32_kernel", v32.mma_v32_kernel, triton.Config({}, **launch), given, True)]
-
-
 EXAMPLES = {
     "glue_swiglu": glue_examples.examples,
     "glue_swiglu_quantise": glue_examples.examples,
     "route": routing_examples.examples,
     "sparse_mla_decode": mla_examples.examples,
     "sparse_mla_decode_fp8": mla_examples.examples_fp8,
-    "sparse_mla_decode_v32": v32_examples,
+    "sparse_mla_decode_v32": partial(mla_examples.examples, cache="v32"),
 }
 """Real calls of the kernels of each operator that takes a Python float."""
 

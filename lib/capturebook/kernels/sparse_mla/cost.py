@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from .formats import TOKEN_BYTES
+from . import formats_v32
+from .formats import TOKEN_BYTES, key_width
 from .launch import HEAD_DIM
 
 
@@ -18,16 +19,17 @@ class Cost:
         return max(self.bytes / bytes_per_second, self.flops / flops_per_second)
 
 
-def decode_cost(batch: int, heads: int, entries: int, d: int = HEAD_DIM, cache: str = "bf16") -> Cost:
+def decode_cost(batch: int, heads: int, entries: int, cache: str = "bf16") -> Cost:
     """Cost of `decode` for a batch whose lists hold `entries` tokens in all (the sum of all lengths, both lists).
 
     FlashMLA's model: 2 * heads * entries * (d_qk + d_v) operations. Bytes: every selected row once, in bf16 or as the
-    584 bytes of the fp8 cache, with its int32 index; q and out in bf16; lse, sink and two lengths a request in four
-    bytes each. A row that several requests select counts for each; the partial results of split-KV and the softmax
-    count for nothing.
+    584 bytes of the fp8 cache (656 of V3.2's), with its int32 index; q and out in bf16; lse, sink and two lengths a
+    request in four bytes each. A row that several requests select counts for each; the partial results of split-KV and
+    the softmax count for nothing.
     """
-    row = TOKEN_BYTES if cache == "fp8" else 2 * d
+    key = key_width(cache)
+    row = {"bf16": 2 * key, "fp8": TOKEN_BYTES, "v32": formats_v32.TOKEN_BYTES}[cache]
     return Cost(
-        bytes=entries * (row + 4) + batch * heads * (2 * 2 * d + 4) + 4 * heads + 8 * batch,
-        flops=2 * heads * entries * (d + d),
+        bytes=entries * (row + 4) + batch * heads * (2 * (key + HEAD_DIM) + 4) + 4 * heads + 8 * batch,
+        flops=2 * heads * entries * (key + HEAD_DIM),
     )

@@ -10,8 +10,9 @@ from .combine import combine_kernel
 from .gluon_op import GLUON_CONFIGS, GLUON_KERNELS, gluon_arguments
 from .inputs import make_inputs
 from .launch import HEAD_DIM, combine_arguments, constants_of, main_arguments, split_count, targets
-from .op import tuner_of
+from .op import reads, tuner_of
 from .pinned import pinned_config
+from .shapes import SHAPES as LISTS
 
 SHAPES = (("mma", 64, 8), ("mma", 64, 128), ("mma", 8, 8), ("simt", 64, 8))
 """(kernel, heads, batch): split and whole lists, heads with and without a whole tile. `simt` compiles alike for all."""
@@ -33,8 +34,9 @@ class Example:
 
 
 def examples_fp8(sm: int) -> list[Example]:
-    """As `examples`, of the kernels that read the fp8 cache."""
-    return examples(sm, "fp8")
+    """As `examples`, of the kernels that read an fp8 cache: V4's pages, and V3.2's tokens."""
+    v32 = [example for example in examples(sm, "v32") if example.kernel is not combine_kernel]
+    return examples(sm, "fp8") + v32
 
 
 def examples(sm: int, cache: str = "bf16") -> list[Example]:
@@ -45,6 +47,8 @@ def examples(sm: int, cache: str = "bf16") -> list[Example]:
     """
     found = []
     for kernel, heads, batch in SHAPES:
+        if not reads(kernel, cache):
+            continue
         autotuner = tuner_of(kernel, cache)
         pinned = pinned_config(kernel, sm, heads, batch, cache)
         args = _main_args(kernel, heads, batch, cache) | constants_of(kernel, cache, sm)
@@ -57,7 +61,7 @@ def examples(sm: int, cache: str = "bf16") -> list[Example]:
         args = _combine_args(64, batch, splits, pdl=sm >= 90)
         config = triton.Config({}, num_warps=args["GROUP"])
         found.append(Example(f"combine_kernel heads=64 batch={batch}", combine_kernel, config, args, True))
-    return found + (_gluon_examples(cache) if sm == 90 else [])
+    return found + (_gluon_examples(cache) if sm == 90 and reads("gluon", cache) else [])
 
 
 def _gluon_examples(cache: str) -> list[Example]:
@@ -74,7 +78,8 @@ def _gluon_examples(cache: str) -> list[Example]:
 
 
 def _main_args(kernel: str, heads: int, batch: int, cache: str) -> dict:
-    inputs = make_inputs(0, batch, heads, context=8192, window_slots=256, extra_slots=256, cache=cache)
+    lists = LISTS["v32" if cache == "v32" else "flash"].inputs(8192)
+    inputs = make_inputs(0, batch, heads, window_slots=256, extra_slots=256, cache=cache, **lists)
     splits = split_count(kernel, batch, heads, inputs.window_indices.shape[1] + inputs.extra_indices.shape[1])
     out = torch.empty(batch, splits, heads, HEAD_DIM, dtype=torch.bfloat16 if splits == 1 else torch.float32)
     lse = torch.empty(batch, splits, heads)

@@ -1,4 +1,4 @@
-"""The two layouts of a latent cache: bf16 rows, and the fp8 pages that DeepSeek-V4 is served with.
+"""The layouts of V4's latent cache: bf16 rows, and the fp8 pages that it is served with. (V3.2's: formats_v32.py.)
 
 A page of the fp8 layout, of P tokens, is bytes [stride(P)]:
 
@@ -13,7 +13,13 @@ e4m3 * 2 ** (ue8m0 - 127). The layout is FlashMLA's "MODEL1" and sglang's "v4".
 import torch
 from torch import Tensor
 
+from . import formats_v32
+
 FORMATS = ("bf16", "fp8")
+"""Of DeepSeek-V4: a row of 512 values is both key and value."""
+
+CACHES = (*FORMATS, "v32")
+"""All that `decode` reads; V3.2's keys are 576 wide, of which the first 512 are the value."""
 
 NOPE, ROPE, GROUP = 448, 64, 64
 """Values of a token in e4m3, values in bf16, and how many e4m3 values share a scale."""
@@ -31,8 +37,15 @@ CHUNK = 2**16
 
 
 def format_of(cache: Tensor) -> str:
-    """Which of FORMATS a cache has, by its dtype: fp8 pages are bytes."""
-    return "fp8" if cache.dtype == torch.uint8 else "bf16"
+    """Which of CACHES a cache has, by its dtype and width: no page of fp8 rows is as short as a token of V3.2."""
+    if cache.dtype != torch.uint8:
+        return "bf16"
+    return "v32" if cache.dim() and cache.shape[-1] == formats_v32.TOKEN_BYTES else "fp8"
+
+
+def key_width(cache: str) -> int:
+    """Values of a key, and of a query, that a cache of this format holds."""
+    return formats_v32.KEY if cache == "v32" else NOPE + ROPE
 
 
 def page_stride(tokens: int) -> int:
@@ -107,12 +120,13 @@ def dequantise(cache: Tensor, slots: Tensor, dtype: torch.dtype = torch.float64)
 
 
 def rows_at(cache: Tensor, slots: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Rows [*slots.shape, 512] of a cache of either format at `slots` (int, all of them in the cache).
+    """Keys [*slots.shape, 512] ([.., 576] of "v32") of a cache at `slots` (int, all of them in the cache).
 
-    dtype: by default the cache's own, bf16 for fp8 pages.
+    dtype: by default the cache's own, bf16 for those in fp8.
     """
-    if format_of(cache) == "fp8":
-        return dequantise(cache, slots, dtype or torch.bfloat16)
+    if cache.dtype == torch.uint8:
+        own = dequantise if format_of(cache) == "fp8" else formats_v32.dequantise
+        return own(cache, slots, dtype or torch.bfloat16)
     rows = cache[slots.long()]
     return rows.to(dtype) if dtype else rows
 

@@ -6,8 +6,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from .formats import FORMATS, quantise
-from .launch import HEAD_DIM
+from . import formats_v32
+from .formats import CACHES, key_width, quantise
 
 WINDOW_PAGE, EXTRA_PAGE = 256, 64
 """Tokens a page of the two caches, as servers lay V4 out (an extra token stands for four of the context)."""
@@ -62,21 +62,23 @@ def make_inputs(
     min(window, context) and min(topk, context // ratio); beyond them stands -1. lengths "uniform": both together lie
     anywhere from 1 to what there is, the window first. Its window is a run of tokens inside one page, its extra tokens
     are distinct and lie anywhere in its own pages; `holes` is the share of entries turned into -1 before the length.
-    ratio: context tokens that an extra token stands for (4 in CSA layers, 128 in HCA).
+    ratio: context tokens that an extra token stands for (4 in CSA layers, 128 in HCA, 1 in V3.2, whose window is 0).
     kind: "random", normal values; "peaked", each head's query points at one of its tokens, more or less strongly;
     "sink", sinks that outweigh all tokens. Caches of `window_slots` and `extra_slots` rows (default: enough for the
-    batch, up to 2**18) are drawn on the device; cache "fp8" quantises them, in pages of 256 and `extra_page` tokens.
+    batch, up to 2**18) are drawn on the device; cache "fp8" quantises them, in pages of 256 and `extra_page` tokens,
+    "v32" token by token, 576 values wide.
     The same seed gives the same inputs on one device and torch version, whatever the format but for its rounding.
     Raises ValueError naming the argument.
     """
     if kind not in get_args(Kind):
         raise ValueError(f"kind: {kind!r}; allowed: {', '.join(get_args(Kind))}")
-    if cache not in FORMATS:
-        raise ValueError(f"cache: {cache!r}; allowed: {', '.join(FORMATS)}")
+    if cache not in CACHES:
+        raise ValueError(f"cache: {cache!r}; allowed: {', '.join(CACHES)}")
     if lengths not in get_args(Lengths):
         raise ValueError(f"lengths: {lengths!r}; allowed: {', '.join(get_args(Lengths))}")
-    if not 0 < window <= WINDOW_PAGE:
-        raise ValueError(f"window: {window}; allowed: 1 to {WINDOW_PAGE}, the tokens of a page")
+    if not 0 <= window <= WINDOW_PAGE:
+        raise ValueError(f"window: {window}; allowed: 0 to {WINDOW_PAGE}, the tokens of a page")
+    key = key_width(cache)
     generator = torch.Generator(device).manual_seed(seed)
 
     def normal(*shape):
@@ -94,9 +96,9 @@ def make_inputs(
             keep &= torch.rand(slots.shape, device=device, generator=generator) >= holes
         return torch.where(keep, slots, -1).int()
 
-    window_cache = normal(_pool(window_slots, "window_slots", batch * WINDOW_PAGE, WINDOW_PAGE), HEAD_DIM)
+    window_cache = normal(_pool(window_slots, "window_slots", batch * WINDOW_PAGE, WINDOW_PAGE), key)
     tokens = extra_tokens(context, ratio, extra_page)
-    extra_cache = normal(_pool(extra_slots, "extra_slots", batch * tokens, extra_page), HEAD_DIM)
+    extra_cache = normal(_pool(extra_slots, "extra_slots", batch * tokens, extra_page), key)
 
     available = min(topk, context // ratio)
     window_lengths = near(min(window, context))
@@ -117,10 +119,11 @@ def make_inputs(
     logical = torch.arange(batch, device=device)[:, None] * (tokens // extra_page) + chosen // extra_page
     extra_indices = padded(page[logical % len(page)] * extra_page + chosen % extra_page, extra_lengths)
 
-    q = normal(batch, heads, HEAD_DIM)
+    q = normal(batch, heads, key)
     if kind == "peaked":
-        # window entry 0 exists for every request unless it is a hole; ||k||^2 * scale is about 23
-        target = window_cache[window_indices[:, :1].clamp(min=0).long()].float()
+        # entry 0 exists for every request unless it is a hole; ||k||^2 * scale is about 23
+        rows, first = (window_cache, window_indices) if window else (extra_cache, extra_indices)
+        target = rows[first[:, :1].clamp(min=0).long()].float()
         strength = torch.rand(batch, heads, 1, device=device, generator=generator)
         q = (q.float() * 0.5 + strength * target).bfloat16()
     sink = torch.randn(heads, device=device, generator=generator)
@@ -128,6 +131,8 @@ def make_inputs(
         sink = sink + 14.0  # lse of 640 random tokens is about 7
     if cache == "fp8":
         window_cache, extra_cache = quantise(window_cache, WINDOW_PAGE), quantise(extra_cache, extra_page)
+    if cache == "v32":
+        window_cache, extra_cache = formats_v32.quantise(window_cache), formats_v32.quantise(extra_cache)
     return Inputs(
         q,
         window_cache,
@@ -137,7 +142,7 @@ def make_inputs(
         extra_indices,
         extra_lengths,
         sink,
-        HEAD_DIM**-0.5,
+        key**-0.5,
     )
 
 

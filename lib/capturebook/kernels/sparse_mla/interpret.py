@@ -14,9 +14,11 @@ from .op import tuner_of
 
 
 def interpret(
-    kernel: str, tensors: tuple[Tensor, ...], scale: float, config: triton.Config, sm: int = 90
+    kernel: str, tensors: tuple[Tensor, ...], scale: float, config: triton.Config, sm: int = 90, entries: int = 0
 ) -> tuple[Tensor, Tensor]:
     """(out [B, H, 512] fp32, lse [B, H] fp32) of CPU tensors, as `decode` launches them, with one configuration.
+
+    entries: of the lists a split, as `launch.split_count` takes them.
 
     All in fp32: the interpreter of Triton 3.6 to 3.9 multiplies bf16 operands of tl.dot wrongly and truncates where a
     GPU rounds to bf16. So this checks everything but the rounding. The autotuner is left out: it needs a driver.
@@ -37,7 +39,7 @@ def interpret(
     if kernel == "mma":
         constants["DOT_FP32"] = True
     main = tuner_of(kernel, cache).fn
-    return run(main, combine_kernel, kernel, tensors, scale, torch.float32, **constants)
+    return run(main, combine_kernel, kernel, tensors, scale, torch.float32, entries, **constants)
 
 
 def _minor(version: str) -> tuple[int, int]:

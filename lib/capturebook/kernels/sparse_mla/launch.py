@@ -8,6 +8,8 @@ from .combine import UNROLLED
 from .formats import format_of, page_tokens
 
 HEAD_DIM = 512
+"""Values of a row of the output."""
+
 MAX_SPLITS = 64
 
 
@@ -83,17 +85,17 @@ def merge(combine, partial_out: Tensor, partial_lse: Tensor, sink: Tensor, out: 
 
 def targets(q: Tensor, splits: int, out_dtype: torch.dtype = torch.bfloat16) -> tuple[Tensor, Tensor]:
     """Fresh (out, lse) of the main kernel: with one split the results of `decode`, else [B, splits, H, ...] fp32."""
-    batch, heads, d = q.shape
+    batch, heads, _ = q.shape
     if splits == 1:
-        return torch.empty_like(q, dtype=out_dtype), q.new_empty((batch, heads), dtype=torch.float32)
-    out = q.new_empty((batch, splits, heads, d), dtype=torch.float32)
+        return q.new_empty((batch, heads, HEAD_DIM), dtype=out_dtype), q.new_empty((batch, heads), dtype=torch.float32)
+    out = q.new_empty((batch, splits, heads, HEAD_DIM), dtype=torch.float32)
     return out, q.new_empty((batch, splits, heads), dtype=torch.float32)
 
 
 def constants_of(kernel: str, cache: str, sm: int) -> dict[str, bool]:
     """Constants of a main kernel on a GPU, besides those of its arguments and configuration. sm: 90 for 9.0."""
     constants = {"DOT_FP32": False, "PDL": sm >= 90} if kernel == "mma" else {}
-    if cache == "fp8":
+    if cache != "bf16":
         constants |= {"E4M3": sm >= 89} | ({"ASM": True} if kernel == "mma" else {})
     return constants
 

@@ -1,15 +1,17 @@
-"""`decode`: sparse MLA decode of DeepSeek-V4 as one torch operator, `capturebook::sparse_mla_decode`."""
+"""`decode`: sparse MLA decode of DeepSeek-V4 and V3.2, with a torch operator for each cache format."""
 
 import torch
 from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
+from . import formats_v32
 from .combine import combine_kernel
-from .formats import FORMATS, format_of, page_tokens
+from .formats import CACHES, format_of, key_width, page_tokens
 from .gluon_op import decode_gluon_bf16, decode_gluon_fp8
 from .launch import HEAD_DIM, constants_of, run
 from .mma import mma_kernel
 from .mma_fp8 import mma_fp8_kernel
+from .mma_v32 import mma_v32_kernel
 from .paths import path_of
 from .pinned import pinned_entries, pinned_launch, tuning_of
 from .simt import simt_kernel
@@ -25,6 +27,7 @@ PATHS = (*KERNELS, "gluon", "auto")
 _TUNERS = {
     ("mma", "bf16"): mma_kernel,
     ("mma", "fp8"): mma_fp8_kernel,
+    ("mma", "v32"): mma_v32_kernel,
     ("simt", "bf16"): simt_kernel,
     ("simt", "fp8"): simt_fp8_kernel,
 }
@@ -34,9 +37,15 @@ def tuner_of(kernel: str, cache: str = "bf16"):
     """The autotuner that launches a kernel on a cache of this format. Raises ValueError naming the argument."""
     if kernel not in KERNELS:
         raise ValueError(f"kernel: {kernel!r}; allowed: {', '.join(KERNELS)}")
-    if cache not in FORMATS:
-        raise ValueError(f"cache: {cache!r}; allowed: {', '.join(FORMATS)}")
+    if cache not in CACHES:
+        raise ValueError(f"cache: {cache!r}; allowed: {', '.join(CACHES)}")
+    _check_reads(kernel, cache)
     return _TUNERS[kernel, cache]
+
+
+def reads(kernel: str, cache: str) -> bool:
+    """Whether one of PATHS has a kernel for a cache of this format: V3.2's is read by "mma" alone, and so by "auto"."""
+    return cache != "v32" or kernel in ("mma", "auto")
 
 
 def decode(
@@ -53,12 +62,14 @@ def decode(
 ) -> tuple[Tensor, Tensor]:
     """Attention of one query token per request over two index lists, softmaxed jointly, with an attention sink.
 
-    q [B, H, 512] bf16; caches [slots, 512] bf16 or both [pages, bytes] uint8 in the fp8 layout of formats.py, each row
-    both key and value; indices [B, N] int32, slots in the list's cache (page * tokens a page + token), negative =
-    padding; lengths [B] int32, only the leftmost `length` entries count; sink [H] fp32; scale multiplies q.k. kernel:
-    "mma" (tl.dot) or "simt", tuned by their autotuners unless pinned; "gluon" (sm_90, heads in multiples of 64);
-    "auto", what `paths.path_of` says, launched with its pinned tuning; on a CPU all are the torch twin. Everything
-    contiguous, on one device; N may be 0.
+    V4: q [B, H, 512] bf16; caches [slots, 512] bf16 or both [pages, bytes] uint8 in the fp8 layout of formats.py, each
+    row both key and value. V3.2: q [B, H, 576] bf16; caches [slots, 656] uint8 (formats_v32.py), values the first 512
+    of a key; its one list is the extra one, and N of the window's is 0.
+    indices [B, N] int32, slots in the list's cache (page * tokens a page + token), negative = padding; lengths [B]
+    int32, only the leftmost `length` entries count; sink [H] fp32; scale multiplies q.k. kernel: "mma" (tl.dot) or
+    "simt", tuned by their autotuners unless pinned; "gluon" (sm_90, heads in multiples of 64); "auto", what
+    `paths.path_of` says, launched with its pinned tuning; V3.2 has "mma" and "auto". On a CPU all are the torch twin.
+    Everything contiguous, on one device; N may be 0.
     Returns out [B, H, 512] bf16 and lse [B, H] fp32: natural log, sink excluded; an empty row gives 0 and -inf.
     Several query tokens a request (speculative decoding) are as many rows: q [B * T, H, 512], each with its own lists.
     out_h = sum_i exp(s_hi) v_i / (sum_i exp(s_hi) + exp(sink_h)), s_hi = scale q_h . k_i: FlashMLA's sparse decode, but
@@ -68,14 +79,16 @@ def decode(
     """
     if kernel not in PATHS:
         raise ValueError(f"kernel: {kernel!r}; allowed: {', '.join(PATHS)}")
-    if q.dim() != 3 or q.shape[2] != HEAD_DIM:
-        raise ValueError(f"q: shape {tuple(q.shape)}; allowed: [batch, heads, {HEAD_DIM}]")
+    cache = format_of(window_cache)
+    key = key_width(cache)
+    if q.dim() != 3 or q.shape[2] != key:
+        raise ValueError(f"q: shape {tuple(q.shape)}; allowed: [batch, heads, {key}] with a {cache} cache")
     batch, heads = q.shape[0], q.shape[1]
     bf16, i32 = torch.bfloat16, torch.int32
-    cache = format_of(window_cache)
-    kind, width = (torch.uint8, None) if cache == "fp8" else (bf16, HEAD_DIM)
+    kind = bf16 if cache == "bf16" else torch.uint8
+    width = {"bf16": HEAD_DIM, "fp8": None, "v32": formats_v32.TOKEN_BYTES}[cache]
     for name, tensor, dtype, shape in (
-        ("q", q, bf16, (batch, heads, HEAD_DIM)),
+        ("q", q, bf16, (batch, heads, key)),
         ("window_cache", window_cache, kind, (None, width)),
         ("window_indices", window_indices, i32, (batch, None)),
         ("window_lengths", window_lengths, i32, (batch,)),
@@ -98,6 +111,7 @@ def decode(
     if cache == "fp8":
         _check_pages("window_cache", window_cache)
         _check_pages("extra_cache", extra_cache)
+    _check_reads(kernel, cache)
     if kernel == "gluon" and heads % 64:
         raise ValueError(f"kernel: 'gluon' with {heads} heads; allowed: multiples of 64")
     tensors = (
@@ -112,9 +126,12 @@ def decode(
     )
     if kernel == "auto":
         return torch.ops.capturebook.sparse_mla_decode_auto(*tensors, scale, tuning_of(kernel, cache))
-    operator = torch.ops.capturebook.sparse_mla_decode
-    if cache == "fp8":
-        operator = torch.ops.capturebook.sparse_mla_decode_fp8
+    ops = torch.ops.capturebook
+    operator = {
+        "bf16": ops.sparse_mla_decode,
+        "fp8": ops.sparse_mla_decode_fp8,
+        "v32": ops.sparse_mla_decode_v32,
+    }[cache]
     return operator(*tensors, scale, kernel, tuning_of(kernel, cache))
 
 
@@ -232,11 +249,50 @@ def _sparse_mla_decode_fp8(
     return run(wrap_triton(simt_fp8_kernel), combine, kernel, tensors, scale, **constants)
 
 
+@triton_op("capturebook::sparse_mla_decode_v32", mutates_args=())
+def _sparse_mla_decode_v32(
+    q: Tensor,
+    window_cache: Tensor,
+    window_indices: Tensor,
+    window_lengths: Tensor,
+    extra_cache: Tensor,
+    extra_indices: Tensor,
+    extra_lengths: Tensor,
+    sink: Tensor,
+    scale: float,
+    kernel: str,
+    tuning: str,
+) -> tuple[Tensor, Tensor]:
+    """As the operators above, for V3.2's cache, which "mma" alone reads."""
+    tensors = (
+        q,
+        window_cache,
+        window_indices,
+        window_lengths,
+        extra_cache,
+        extra_indices,
+        extra_lengths,
+        sink,
+    )
+    if q.device.type == "cpu":
+        return decode_twin(*tensors, scale)
+    major, minor = torch.cuda.get_device_capability(q.device)
+    constants = constants_of(kernel, "v32", major * 10 + minor) | {"entries": pinned_entries(kernel, "v32")}
+    return run(wrap_triton(mma_v32_kernel), wrap_triton(combine_kernel), kernel, tensors, scale, **constants)
+
+
 @_sparse_mla_decode_auto.register_fake
 @_sparse_mla_decode.register_fake
 @_sparse_mla_decode_fp8.register_fake
+@_sparse_mla_decode_v32.register_fake
 def _(q, *others):
-    return torch.empty_like(q), q.new_empty(q.shape[:2], dtype=torch.float32)
+    return q.new_empty((*q.shape[:2], HEAD_DIM)), q.new_empty(q.shape[:2], dtype=torch.float32)
+
+
+def _check_reads(kernel: str, cache: str) -> None:
+    if not reads(kernel, cache):
+        allowed = ", ".join(name for name in PATHS if reads(name, cache))
+        raise ValueError(f"kernel: {kernel!r} on a {cache} cache; allowed: {allowed}")
 
 
 def _check_wgmma(sm: int) -> None:

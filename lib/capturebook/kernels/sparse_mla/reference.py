@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from .formats import rows_at
+from .launch import HEAD_DIM
 
 TOLERANCE = 3e-3
 """Largest allowed `error`: bf16 output alone costs 1.7e-3, bf16 weights before the second matmul the rest."""
@@ -24,10 +25,10 @@ def decode_reference(
 
     Written from the definition, not from the kernels: per request, collect the valid rows, then for each head
     o = sum_i exp(s_i) v_i / (sum_i exp(s_i) + exp(sink)), lse = ln sum_i exp(s_i). An fp8 cache is dequantised exactly.
-    It reads lengths on the host.
+    out is [B, H, 512] where the keys are wider (V3.2). It reads lengths on the host.
     """
     batch, heads, width = q.shape
-    out = torch.zeros(batch, heads, width, dtype=torch.float64, device=q.device)
+    out = torch.zeros(batch, heads, min(width, HEAD_DIM), dtype=torch.float64, device=q.device)
     lse = torch.full((batch, heads), float("-inf"), dtype=torch.float64, device=q.device)
     lists = ((window_cache, window_indices, window_lengths), (extra_cache, extra_indices, extra_lengths))
     for b in range(batch):
@@ -38,12 +39,12 @@ def decode_reference(
         lse[b] = torch.logsumexp(scores, dim=-1)
         weights = torch.exp(scores - lse[b][:, None])
         # exp(lse) / (exp(lse) + exp(sink)), which is 0 for sink=+inf and 1 for sink=-inf
-        out[b] = torch.sigmoid(lse[b] - sink.double())[:, None] * (weights @ rows)
+        out[b] = torch.sigmoid(lse[b] - sink.double())[:, None] * (weights @ rows[:, :HEAD_DIM])
     return out, lse
 
 
 def _valid_rows(cache: Tensor, indices: Tensor, length: int) -> Tensor:
-    """[K, D] float64: the rows of the leftmost `length` entries that are not negative."""
+    """[K, D] float64: the keys of the leftmost `length` entries that are not negative."""
     chosen = indices[: max(length, 0)]
     return rows_at(cache, chosen[chosen >= 0], torch.float64)
 

@@ -1,7 +1,8 @@
 """The decode calls that models make: how many heads read how many tokens of which cache."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
+from .formats import FORMATS
 from .inputs import EXTRA_PAGE
 
 
@@ -9,8 +10,8 @@ from .inputs import EXTRA_PAGE
 class Shape:
     """What one kind of layer asks of `decode`, whatever batch and context.
 
-    heads None: as the caller says. The window is 128 tokens; `topk` extra tokens are chosen of context / ratio, 0 for
-    none, None for all of them in a list padded to 64 (HCA). lengths: see `make_inputs`.
+    heads and cache None: as the caller says. `topk` extra tokens are chosen of context / ratio, 0 for none, None for
+    all of them in a list padded to 64 (HCA). lengths: see `make_inputs`.
     """
 
     title: str
@@ -19,11 +20,14 @@ class Shape:
     ratio: int = 4
     extra_page: int = EXTRA_PAGE
     lengths: str = "near"
+    window: int = 128
+    cache: str | None = None
 
     def inputs(self, context: int) -> dict:
         """Keywords of `make_inputs` for a context, all but seed, batch, heads, cache and pools."""
         wide = -(-(context // self.ratio) // 64) * 64 if self.topk is None else self.topk
-        same = {name: value for name, value in asdict(self).items() if name in ("ratio", "extra_page", "lengths")}
+        given = ("ratio", "extra_page", "lengths", "window")
+        same = {name: value for name, value in asdict(self).items() if name in given}
         return {"context": context, "topk": wide, **same}
 
 
@@ -33,12 +37,14 @@ SHAPES = {
     "hca": Shape("HCA, 128 + context/128 tokens", topk=None, ratio=128, extra_page=2),
     "window": Shape("window alone, 128 tokens", topk=0),
     "mixed": Shape("V4-Flash, 1 to 640 tokens", lengths="uniform"),
+    "v32": Shape("V3.2, 2048 tokens", heads=128, topk=2048, ratio=1, window=0, cache="v32"),
 }
 """By name. "mixed": lengths that differ from request to request, as one captured graph meets them."""
 
 
 def shape_of(name: str) -> Shape:
-    """The shape called `name`. Raises ValueError naming the argument."""
-    if name not in SHAPES:
-        raise ValueError(f"shape: {name!r}; allowed: {', '.join(SHAPES)}")
-    return SHAPES[name]
+    """The shape called `name`, "flash bf16" for one with its cache format. Raises ValueError naming the argument."""
+    shape, _, cache = name.partition(" ")
+    if shape not in SHAPES or cache and (cache not in FORMATS or SHAPES[shape].cache):
+        raise ValueError(f"shape: {name!r}; allowed: {', '.join(SHAPES)}, those of V4 with a format too: flash bf16")
+    return replace(SHAPES[shape], cache=cache) if cache else SHAPES[shape]

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from .formats import rows_at
+from .launch import HEAD_DIM
 
 
 def decode_twin(
@@ -25,7 +26,7 @@ def decode_twin(
     """
     window_rows, window_valid = _gather(window_cache, window_indices, window_lengths)
     extra_rows, extra_valid = _gather(extra_cache, extra_indices, extra_lengths)
-    rows = torch.cat((window_rows, extra_rows), dim=1).float()  # [B, N, D]
+    rows = torch.cat((window_rows, extra_rows), dim=1)  # [B, N, D]
     valid = torch.cat((window_valid, extra_valid), dim=1)[:, None, :]  # [B, 1, N]
 
     scores = torch.bmm(q.float(), rows.transpose(1, 2)) * scale  # [B, H, N]
@@ -35,16 +36,16 @@ def decode_twin(
     weights = torch.exp(scores - top)
     total = weights.sum(dim=-1, keepdim=True)
     denominator = total + torch.exp(sink[None, :, None] - top)
-    out = torch.bmm(weights, rows) / denominator
+    out = torch.bmm(weights, rows[:, :, :HEAD_DIM]) / denominator
     out = out.masked_fill(total == 0.0, 0.0)  # empty row and sink -inf: 0 / 0
     lse = (top + torch.log(total)).squeeze(-1)
     return out.to(q.dtype), lse
 
 
 def _gather(cache: Tensor, indices: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows [B, N, D], zero where not valid, and the mask [B, N] of entries that count."""
+    """fp32 rows [B, N, D], zero where not valid, and the mask [B, N] of entries that count."""
     position = torch.arange(indices.shape[1], device=indices.device, dtype=lengths.dtype)
     valid = (indices >= 0) & (position[None, :] < lengths[:, None])
-    rows = rows_at(cache, torch.where(valid, indices, 0))
+    rows = rows_at(cache, torch.where(valid, indices, 0), torch.float32)
     # slot 0 stands in for padding and may hold anything, NaN included: 0 * NaN would reach the output
     return rows.masked_fill(~valid[:, :, None], 0.0), valid

@@ -1,8 +1,8 @@
-"""The fp8 cache of DeepSeek-V3.2: 656 bytes a token, one token after another.
+"""The fp8 cache of DeepSeek-V3.2, "v32": 656 bytes a token, one token after another.
 
-    [0, 512)      512 e4m3 values: keys, and values of the attention
+    [0, 512)      512 e4m3 values: of the key, and the value of the attention
     [512, 528)    4 fp32 scales, one for each 128 of them
-    [528, 656)    64 bf16 values: the rotary part, of the keys alone
+    [528, 656)    64 bf16 values: the rotary part, of the key alone
 
 A value is e4m3 * scale. Pages are as many tokens as the server likes: a slot is page * tokens a page + token.
 """
