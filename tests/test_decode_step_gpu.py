@@ -61,7 +61,9 @@ def test_one_graph_serves_requests_that_grow(options):
 def test_it_survives_capture_as_a_subject(capsys, tmp_path):
     options = {"context": 2048, "max_context": 8192, **FP8, "experts": "fp8", "glue": "fused", "overlap": True}
     words = [f"--option={name}={json.dumps(value)}" for name, value in options.items()]
-    status = cli.main(["probe", STEP, *words, "--arm-only", "--json", "--run-dir", str(tmp_path / "run")])
+    # some thirty kernels, compiled one after the other in one cold process: a minute on a busy host
+    given = ["--deadline", "180", "--arm-only", "--json", "--run-dir", str(tmp_path / "run")]
+    status = cli.main(["probe", STEP, *words, *given])
     out, err = capsys.readouterr()
     assert status == 0, err
     assert json.loads(out)["status"] == "pass", out

@@ -7,12 +7,13 @@ import torch
 
 from capturebook.chain import parts
 from capturebook.chain.folder import RunFolder
-from capturebook.measure import amdahl, decode_model, decode_point, decode_sweep
-from capturebook.measure.decode_variants import LADDER, RUNGS, STOCK, function
+from capturebook.measure import amdahl, decode_model, decode_plan, decode_point, decode_warm
+from capturebook.measure.decode_variants import LADDER, RUNGS, STOCK, Switches, function
 from capturebook.measure.kernel_classes import CLASSES, labelled, launched, profile, times
 from capturebook.measure.rows import sweep_points
 from capturebook.params import load_preset, validate
 from capturebook.report import conclusions, figures_decode
+from capturebook.subjects.decode_step.ops import GLUE
 from capturebook.subjects.decode_step.step import TOLERANCE, assemble
 
 
@@ -87,18 +88,52 @@ def test_kernels_belong_to_the_innermost_range():
     assert found["unmatched"] == 1
 
 
-def test_one_probe_for_each_point():
-    params = validate(
-        load_preset("decode_step") | {"batches": [1, 64], "contexts": [2048, 8192], "max_contexts": [4096]}
-    )
-    probes = decode_sweep.plan_decode_sweep(params, {"tp": 8}, ["stock", "and own heads only"])
-    asked = [probe.subject.options for probe in probes]
-    assert [(a["layer"], a["batch"], a["context"]) for a in asked] == [
-        (kind, batch, 2048) for kind in ("swa", "csa", "hca") for batch in (1, 64)
-    ]
-    assert all(
-        set(a["variants"]) == {"stock", "and own heads only"} and probe.exclusive for a, probe in zip(asked, probes)
-    )
+def planned(**given):
+    params = validate(load_preset("decode_step") | given)
+    return decode_plan.plan_decode(params, params.options)
+
+
+def parts_of(probes):
+    return [probe.subject.options.get("part", "point") for probe in probes]
+
+
+def test_all_rungs_at_one_place_and_the_ends_everywhere():
+    probes = planned()
+    points = [probe.subject.options for probe in probes if "layer" in probe.subject.options and probe.exclusive]
+    points = [asked for asked in points if "variants" in asked]
+    assert [a["layer"] for a in points[:3]] == ["csa", "hca", "swa"]
+    assert all(set(a["variants"]) >= set(LADDER) and (a["batch"], a["context"]) == (64, 8192) for a in points[:3])
+    asked = {(a["layer"], a["batch"], a["context"], a["max_context"]) for a in points}
+    for batch in (1, 8, 64, 256):
+        for context in (2048, 8192, 32768, 131072):
+            assert {("csa", batch, context, 131072), ("hca", batch, context, 131072)} <= asked
+        assert ("swa", batch, 8192, 131072) in asked
+    assert ("csa", 64, 8192, 2**20) in asked and len(asked) == len(points)
+    story = {rung for pair in decode_model.INDEXER for rung in pair} | {decode_model.STOCK, decode_model.MMA}
+    far = next(a for a in points if a["max_context"] == 2**20)
+    assert story <= set(far["variants"]), "the indexer's gain is told of a maximum context"
+    assert all({"stock", "stock, mma", "and overlap"} <= set(a["variants"]) for a in points)
+
+
+def test_compilations_come_first_and_side_by_side():
+    probes = planned(batches=[8, 64])
+    first = [probe.exclusive for probe in probes].index(True)
+    assert not any(probe.exclusive for probe in probes[:first]) and all(probe.exclusive for probe in probes[first:])
+    assert parts_of(probes)[:first] == ["warm"] * 2 * len(decode_warm.UNITS) + ["compile"] * 3
+    assert parts_of(probes)[first:][:7] == ["point"] * 3 + ["buckets"] + ["compile"] * 3
+    assert len({probe.id for probe in probes}) == len(probes)
+    switches = set(Switches.__dataclass_fields__)
+    fields = [field for unit in decode_warm.UNITS.values() for _, found in unit for field in found]
+    assert all(set(given) <= switches for unit in decode_warm.UNITS.values() for given, _ in unit)
+    assert set(fields) == {*GLUE, "attend", "select", "route", "combine"}, "what Triton has a part in"
+
+
+def test_a_layer_without_context_stands_for_all_contexts():
+    points = [timed("stock", "csa", 10.0), timed("stock", "hca", 5.0), timed("stock", "swa", 1.0)]
+    far = [{**point, "context": 32768} for point in points[:2]]
+    near, other = decode_model.whole([*points, *far])
+    assert near["us"] == other["us"] and other["context"] == 32768
+    assert decode_model.whole([*far, timed("stock", "swa", 1.0, batch=8)]) == [], "of another batch it is not"
 
 
 def timed(variant, layer, us, batch=64, **classes):
@@ -154,7 +189,7 @@ def test_the_story_by_amdahl():
     assert set(CLASSES) >= {"attention", "indexer", "glue"}
 
 
-def test_what_is_shown_of_it():
+def test_what_is_shown_of_it(monkeypatch):
     points = []
     for batch in (1, 64):
         for number, name in enumerate(LADDER):
@@ -163,6 +198,8 @@ def test_what_is_shown_of_it():
                 points.append(timed(name, kind, us / (number + 1), batch, **classes))
     extra = {"tokens_per_second": 1.0, "step": decode_point.DEFAULTS, "status": "pass", "reason": ""}
     points = [point | extra for point in points]
+    monkeypatch.setattr(figures_decode, "sweep_points", lambda records: records)  # points are made above
+    monkeypatch.setattr(figures_decode, "jobs", lambda records: None)
     shown = figures_decode.decode(points)
     for text in (
         "one rank of eight",
@@ -179,19 +216,18 @@ def test_what_is_shown_of_it():
     assert "Another subject" in figures_decode.decode([{"variant": "mma", "us": [1.0]}]).text
 
 
-def test_the_notebooks_sweep_takes_the_rungs():
-    """`parts.sweep` of the decode step asks for the plan above, and nothing is described or built for it."""
+def test_the_notebooks_sweep_is_the_plan():
+    """`parts.sweep` of the decode step asks for the plan, and nothing is described or built for it, no floor either."""
     params = validate(load_preset("decode_step") | {"batches": [8], "contexts": [2048]})
-    planned = []
+    asked = []
 
     def outcomes(probes):
-        planned.extend(probes)
+        asked.extend(probes)
         return []
 
     parts.sweep(SimpleNamespace(params=params, outcomes=outcomes))
-    assert [probe.kind for probe in planned] == ["floor"] + ["sweep"] * 3
-    assert {probe.job for probe in planned[1:]} == {"capturebook.measure.decode_sweep:run"}
-    assert all(probe.subject.options["step"] == {"tp": 8, "experts": "fp8"} for probe in planned[1:])
+    assert [probe.id for probe in asked] == [p.id for p in decode_plan.plan_decode(params, params.options)]
+    assert all(probe.subject.options["step"] == {"tp": 8, "experts": "fp8"} for probe in asked)
 
 
 def test_what_the_notebook_concludes():

@@ -117,20 +117,20 @@ def sweep(session) -> list[Record]:
     layer of each kind; of a user's own the step and its twin, compiled too where the question compiles. What
     build takes is read by a probe; where that fails, one point is left and fails alike.
     """
-    from ..measure.decode_sweep import plan_decode_sweep
+    from ..measure.decode_plan import plan_decode
     from ..measure.floors import plan_floors
     from ..measure.indexer_sweep import plan_indexer_sweep
     from ..measure.own_sweep import plan_describe, plan_own_sweep
     from ..measure.sweep import plan_sweep, rates
 
     params = session.params
+    if params.subject.startswith(DECODE):
+        return session.outcomes(plan_decode(params, params.options))
     found = rates(params, session.outcomes(plan_floors(params)))
     if built_in(session):
         return session.outcomes(plan_sweep(params, found))
     if params.subject.startswith(INDEXER):
         return session.outcomes(plan_indexer_sweep(params, found))
-    if params.subject.startswith(DECODE):
-        return session.outcomes(plan_decode_sweep(params, params.options))
     (described,) = session.outcomes([plan_describe(params)])
     mode = asked(session).compile
     if mode == "none":

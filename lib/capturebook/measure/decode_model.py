@@ -13,16 +13,22 @@ NEAR = 0.1
 def whole(points: list[dict]) -> list[dict]:
     """One dict for each variant, batch, context and maximum context at which a layer of every kind was timed.
 
-    points: of `rows.sweep_points`. us: of a step of the model; tokens_per_second: batch over that; classes: us by class
+    points: of `rows.sweep_points`; a layer of the sliding window alone, which follows no context, may be of another
+    context of the same batch. us: of a step of the model; tokens_per_second: batch over that; classes: us by class
     of GPU work, None where a layer's are not known; launches: kernels and copies a step, the ends left out; ends_us.
     """
     by_place: dict[tuple, dict[str, dict]] = {}
+    window = {}
     for p in points:
         if p.get("layer") and p["us"]:
             place = (p["variant"], p["batch"], p["context"], p["max_context"])
             by_place.setdefault(place, {})[p["layer"]] = p
+            if p["layer"] == "swa":
+                window.setdefault(place[:2], p)
     found = []
     for (variant, batch, context, most), kinds in by_place.items():
+        if (variant, batch) in window:
+            kinds.setdefault("swa", window[variant, batch])
         if kinds.keys() != LAYERS.keys():
             continue
         ends = max(p["ends_us"] for p in kinds.values())

@@ -14,26 +14,29 @@ REPLAYS = 8
 DEFAULTS = {"size": "flash", "tp": 8, "routing": "score", "experts": "bf16", "cache": "bf16", "keys": "bf16"}
 """Of the step, where a point does not say."""
 
-METHOD = "A third of a captured step of three layers of one kind, each with weights of its own, eight replays a sample"
-"""How a layer is timed."""
+METHOD = {
+    3: "A third of a captured step of three layers of one kind, each with weights of its own, eight replays a sample",
+    1: "A captured step of one layer, eight replays a sample",
+}
+"""How a layer is timed, by the layers in the step."""
 
 TOKENS = "batch / time of one layer of this kind: no other layer, no communication between ranks, no sampling"
 """What tok/s means here."""
 
 
 class Point:
-    """Three layers of one kind at one batch and context, and a captured graph of each variant."""
+    """Layers of one kind at one batch and context, and a captured graph of each variant. seconds: what each took."""
 
-    def __init__(self, asked: dict, seed: int):
+    def __init__(self, asked: dict, seed: int, layers: int = LAYERS):
         import torch
 
         from ..subjects.decode_step.step import assemble, starts
         from .decode_variants import RUNGS, function
 
-        self.asked, self.batch = asked, asked["batch"]
+        self.asked, self.batch, self.layers, self.seconds = asked, asked["batch"], layers, {}
         step = self.step = {**DEFAULTS, **asked["step"]}
         place = {"batch": self.batch, "context": asked["context"], "max_context": asked["max_context"]}
-        self.stack = assemble([asked["layer"]] * LAYERS, **step, **place, device="cuda")
+        self.stack = assemble([asked["layer"]] * layers, **step, **place, device="cuda")
         self.positions = self.stack.requests.positions
         self.start = starts(self.batch, asked["context"]).cuda()
         shape = self.stack.layers[0].attention.shape
@@ -46,34 +49,40 @@ class Point:
         self.functions = {name: function(self.stack, one) for name, one in self.switches.items()}
         self.graphs, self.outputs, self.first_call_s = {}, {}, {}
 
-    def verify(self, name: str) -> list[dict]:
-        """Checks of the second replay of a variant's graph into poisoned outputs, as records hold them."""
+    def verify(self, name: str, keep: bool = False) -> list[dict]:
+        """Checks of the second replay of a variant's graph into poisoned outputs, as records hold them.
+
+        keep: the graph's nodes can be read afterwards.
+        """
         import torch
 
-        from ..subjects.decode_step import reference
-        from ..subjects.decode_step.step import FP8_TOLERANCE, TOLERANCE
-
-        tolerance = FP8_TOLERANCE if self.fp8 else TOLERANCE
         with torch.no_grad():
-            self._capture(name)
+            self._capture(name, keep)
             self.positions.copy_(self.start)
             self.graphs[name].replay()
             for output in self.outputs[name].values():
                 output.fill_(torch.nan if output.is_floating_point() else -1)
             self.graphs[name].replay()
             torch.cuda.synchronize()
-            self.positions.sub_(1)  # the reference takes the same token in again, in copies of the caches
-            errors = reference.errors(self.stack, *self.inputs, self.outputs[name])
+            return self.checks(name, self.outputs[name])
+
+    def checks(self, call: str, outputs: dict) -> list[dict]:
+        """What the step just gave, against float64 from where it started; positions are one back afterwards."""
+        from ..subjects.decode_step import reference
+        from ..subjects.decode_step.step import FP8_TOLERANCE, TOLERANCE
+
+        tolerance = FP8_TOLERANCE if self.fp8 else TOLERANCE
+        self.positions.sub_(1)  # the reference takes the same token in again, in copies of the caches
         return [
-            {"call": name, "output": out, "error": finite(e), "tolerance": tolerance, "ok": e <= tolerance}
-            for out, e in errors.items()
+            {"call": call, "output": out, "error": finite(e), "tolerance": tolerance, "ok": e <= tolerance}
+            for out, e in reference.errors(self.stack, *self.inputs, outputs).items()
         ]
 
-    def _capture(self, name: str) -> None:
+    def _capture(self, name: str, keep: bool) -> None:
         import torch
 
-        stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-        self._pin(name)
+        stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph(keep_graph=keep)
+        self.pin(name)
         self.positions.copy_(self.start)
         began = time.monotonic()
         with torch.cuda.stream(stream):
@@ -84,10 +93,12 @@ class Point:
         torch.cuda.synchronize()
         with torch.cuda.graph(graph, stream=stream):
             self.outputs[name] = self.functions[name](*self.inputs)
+        if keep:
+            graph.instantiate()
         torch.cuda.synchronize()
         self.graphs[name] = graph
 
-    def _pin(self, name: str) -> None:
+    def pin(self, name: str) -> None:
         """The configurations pinned for the heads that this variant gives the kernel."""
         from ..subjects.decode_step.step import KERNEL_HEADS
         from .decode_variants import pin_all
@@ -99,7 +110,7 @@ class Point:
         for graph in self.graphs.values():
             self._replays_ms(graph)
         found = timing.interleave(self.graphs, rounds, self._replays_ms)
-        return {name: [ms * 1e3 / REPLAYS / LAYERS for ms in samples] for name, samples in found.items()}
+        return {name: [ms * 1e3 / REPLAYS / self.layers for ms in samples] for name, samples in found.items()}
 
     def _replays_ms(self, graph) -> float:
         import torch
@@ -114,29 +125,37 @@ class Point:
         end.synchronize()
         return start.elapsed_time(end)
 
-    def classes(self, name: str) -> dict:
+    def described(self, name: str) -> dict:
+        """Of a variant's graph, kept by `verify`: nodes of a layer (all that are launched, and waits), and branches."""
+        from ..probes.graph import describe
+
+        seen = describe(self.graphs[name].raw_cuda_graph())
+        return {"nodes": sum(seen["nodes"].values()) / self.layers, "parallel": seen["parallel"]}
+
+    def classes(self, name: str, wanted: bool = True) -> dict:
         """us and launches of a layer by class and the longest kernels; seconds of the first call.
 
-        classes is None with lanes, whose kernels run side by side, and compiled whole, where kernels are of several.
+        classes is None if not wanted, with lanes, whose kernels run side by side, and compiled whole, where kernels are
+        of several.
         """
         import torch
 
         from .decode_variants import function
         from .kernel_classes import labelled, launched, profile, times
 
-        if self.switches[name].overlap or self.switches[name].whole:
+        if not wanted or self.switches[name].overlap or self.switches[name].whole:
             return {"classes": None, "first_call_s": self.first_call_s[name]}
         plain = function(self.stack, self.switches[name], labelled)
-        self._pin(name)
+        self.pin(name)
         with torch.no_grad():
             self.positions.copy_(self.start)
             order = launched(profile(lambda: plain(*self.inputs)))
             self.positions.copy_(self.start)
             seen = times(profile(self.graphs[name].replay), order)
         return {
-            "classes": {group: us / LAYERS for group, us in seen["us"].items()},
-            "launches": {group: count / LAYERS for group, count in seen["launches"].items()},
-            "top": [{**one, "us": one["us"] / LAYERS} for one in seen["top"]],
+            "classes": {group: us / self.layers for group, us in seen["us"].items()},
+            "launches": {group: count / self.layers for group, count in seen["launches"].items()},
+            "top": [{**one, "us": one["us"] / self.layers} for one in seen["top"]],
             "unmatched": seen["unmatched"],
             "first_call_s": self.first_call_s[name],
         }
@@ -163,9 +182,9 @@ class Point:
         """Bytes of a layer's weights and state, and what the numbers mean."""
         first = self.stack.layers[0].attention
         return {
-            "layers": LAYERS,
+            "layers": self.layers,
             "weight_bytes": sum(w.numel() * w.itemsize for w in first.weights.values()),
             "state_bytes": sum(t.numel() * t.itemsize for t in first.state.tensors().values()),
-            "method": METHOD,
+            "method": METHOD[self.layers],
             "tokens_per_second_means": TOKENS,
         }

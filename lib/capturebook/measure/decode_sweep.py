@@ -4,51 +4,8 @@ Three layers of the kind with weights of their own make the step that is capture
 cache when its turn comes again; a time is a third of it.
 """
 
-from typing import Any
-
-from ..probes import Probe
-from ..records import Subject
-from .decode_point import DEFAULTS, Point
+from .decode_point import Point
 from .gpu_processes import foreign_processes, refusal
-from .kv_capacity import LAYERS as MODEL
-
-
-def plan_decode_sweep(params: Any, options: dict, names: list[str] | None = None) -> list[Probe]:
-    """One probe for each kind of layer, batch, context and maximum context of the parameters; each alone on the GPU.
-
-    options: of the step, of which those in DEFAULTS are taken; layers there say which kinds. names: of
-    `decode_variants.RUNGS`, by default those that torch.compile has no part in.
-    """
-    from .decode_variants import FALLBACK, LADDER
-
-    names = list(LADDER | FALLBACK) if names is None else names
-    return [
-        Probe(
-            kind="sweep",
-            subject=Subject(
-                target=params.subject,
-                options={
-                    "variants": {name: {"kernel": name, "tuning": "pinned"} for name in names},
-                    "layer": kind,
-                    "batch": batch,
-                    "context": context,
-                    "max_context": most,
-                    "step": {name: value for name, value in options.items() if name in DEFAULTS},
-                },
-            ),
-            job="capturebook.measure.decode_sweep:run",
-            args={"samples": params.samples, "memory_gib": params.memory_gib},
-            seed=params.seed,
-            exclusive=True,
-            deadline=max(params.deadline, 300.0),
-            label=f"decode sweep: {kind}, batch {batch}, context {context} of {most}",
-        )
-        for kind in options.get("layers", MODEL)
-        for most in params.max_contexts
-        for context in params.contexts
-        for batch in params.batches
-        if context <= most
-    ]
 
 
 def run(ctx) -> dict:
@@ -57,6 +14,8 @@ def run(ctx) -> dict:
     `wrong` if one variant is: then none has a time. `not_run` beside another process on the GPU, `skipped` if it does
     not fit.
     """
+    import time
+
     import torch
 
     found = foreign_processes()
@@ -64,10 +23,13 @@ def run(ctx) -> dict:
         return refusal(found)
     asked = ctx.probe.subject.options
     ctx.stage("build")
+    marks = [time.monotonic()]
     try:
         point = Point(asked, ctx.seed)
+        marks.append(time.monotonic())
         ctx.stage("verify")
-        checks = [check for name in asked["variants"] for check in point.verify(name)]
+        checks = [check for name in asked["variants"] for check in point.verify(name, keep=True)]
+        marks.append(time.monotonic())
         payload = {**{name: asked[name] for name in ("layer", "batch", "context", "max_context")}, **point.sizes()}
         payload["step"] = point.step
         bad = [check for check in checks if not check["ok"]]
@@ -77,9 +39,21 @@ def run(ctx) -> dict:
         ctx.stage("time")
         samples = point.time(ctx.args["samples"])
         payload["ends_us"] = point.ends_us()
+        marks.append(time.monotonic())
+        ctx.stage("time")
         payload["variants"] = {
-            name: {**asked["variants"][name], **point.spread(samples[name]), **point.classes(name)} for name in samples
+            name: {
+                **asked["variants"][name],
+                **point.spread(samples[name]),
+                **point.described(name),
+                **point.classes(name, asked.get("profile", True)),
+            }
+            for name in samples
         }
+        marks.append(time.monotonic())
+        payload["seconds"] = dict(
+            zip(("build", "verify", "time", "profile"), (b - a for a, b in zip(marks, marks[1:])))
+        )
     except torch.OutOfMemoryError as error:
         return {"status": "skipped", "reason": f"does not fit: {str(error).partition('. ')[0]}", "payload": {}}
     found = foreign_processes()

@@ -39,10 +39,13 @@ FALLBACK = {
 
 COMPILED = {
     "mma, bounded indexer, compiled glue": replace(STOCK, kernel="mma", indexer="bounded", glue="compiled"),
+    "own heads only, eager glue": Switches(glue="eager"),
     "own heads only, whole step compiled": Switches(glue="eager", whole=True),
+    "own heads only, whole step compiled, overlap": Switches(glue="eager", overlap=True, whole=True),
     "own heads only, fused, whole step compiled": Switches(whole=True),
 }
-"""What takes torch.compile minutes, and is asked for by name: mode default, fullgraph, dynamic=False."""
+"""What `decode_compile` compares; asked for by name elsewhere, since torch.compile may take minutes of three layers.
+Mode default, dynamic=False."""
 
 
 RUNGS = LADDER | FALLBACK | COMPILED
@@ -59,35 +62,39 @@ def function(stack, switches: Switches, label: Callable | None = None) -> Callab
     from ..subjects.decode_step.step import KERNEL_HEADS, LANES
 
     lanes = Lanes(LANES if switches.overlap else ())
-    layers = []
-    for layer in stack.layers:
-        padded = KERNEL_HEADS if switches.padded else layer.attention.shape.heads
-        attention = replace(layer.attention, lanes=lanes, padded=padded)
-        layers.append(replace(layer, attention=attention, moe=replace(layer.moe, lanes=lanes)))
+    whole = padded_to(stack, KERNEL_HEADS if switches.padded else stack.layers[0].attention.shape.heads, lanes)
     ops = triton_ops(switches.kernel, switches.indexer, switches.glue, switches.router)
     if label:
         classes = {"attend": "attention", "select": "indexer", "experts": "moe", "route": "routing", "combine": "moe"}
         classes |= {**dict.fromkeys(GLUE, "glue")}
         ops = replace(ops, **{name: label(getattr(ops, name), group) for name, group in classes.items()})
-    step = partial(replace(stack, layers=tuple(layers), lanes=lanes), ops)
+    step = partial(whole, ops)
     if not switches.whole:
         return step
     import torch
 
-    return torch.compile(step, fullgraph=True, dynamic=False)
+    return torch.compile(step, dynamic=False)
+
+
+def padded_to(stack, heads: int, lanes=None):
+    """The same stack with its attention given so many heads, and with these lanes, by default its own."""
+    lanes = lanes or stack.lanes
+    layers = []
+    for layer in stack.layers:
+        attention = replace(layer.attention, lanes=lanes, padded=heads)
+        layers.append(replace(layer, attention=attention, moe=replace(layer.moe, lanes=lanes)))
+    return replace(stack, layers=tuple(layers), lanes=lanes)
 
 
 def pin_all(heads: int, batch: int, cache: str) -> None:
     """Leaves the autotuners of all variants their pinned configurations for this GPU."""
-    import torch
-
     from ..kernels.indexer import pinned as indexer_pinned
     from ..kernels.sparse_mla import pinned
     from ..kernels.sparse_mla.op import tuner_of
+    from ..subjects.decode_step.step import capability
 
-    major, minor = torch.cuda.get_device_capability()
+    sm = capability()
     for kernel in ("mma", "simt"):
-        entry = pinned.pinned_entry(kernel, major * 10 + minor, heads, batch, cache)
-        pinned.pin_entry(tuner_of(kernel, cache), entry)
+        pinned.pin_entry(tuner_of(kernel, cache), pinned.pinned_entry(kernel, sm, heads, batch, cache))
     for kernel in ("stock", "bounded"):
-        indexer_pinned.pin(kernel, major * 10 + minor)
+        indexer_pinned.pin(kernel, sm)

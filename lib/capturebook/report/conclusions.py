@@ -5,6 +5,7 @@ from ..attribution.evidence import Evidence
 from ..measure.decode_model import whole
 from ..records import Arm, Record
 from . import summary, words
+from .figures_decode_jobs import of_part, said_of_buckets, said_of_compile
 
 Conclusion = tuple[str, str]
 WORST = ("fail", "not_run", "pass", "skipped")
@@ -141,6 +142,15 @@ def sweep(points: list[dict]) -> Conclusion:
         f"{len(timed)} of {words.counted(len(points), 'sweep point')} timed. Most tokens a second: "
         f"{best['tokens_per_second']:,.0f} by {where}."
     )
+
+
+def beside(records: list[Record]) -> Conclusion:
+    """What batch buckets and torch.compile on the decode step came to; nothing where neither was asked for."""
+    asked = [r for part in ("buckets", "compile") for r in of_part(records, part)]
+    if gap := completed(asked, "jobs beside the sweep"):
+        return gap
+    made = [said_of_buckets(r) for r in of_part(records, "buckets") if r.payload.get("buckets")]
+    return "pass", " ".join([*made, *said_of_compile(records)])
 
 
 def _of_the_model(rows: list[dict]) -> str:

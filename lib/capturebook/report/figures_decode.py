@@ -3,18 +3,23 @@
 from ..measure import amdahl, kv_capacity
 from ..measure.decode_model import share, story, whole
 from ..measure.kernel_classes import CLASSES
+from ..measure.rows import sweep_points
+from ..records import Record
 from . import draw, words
 from .block import Block, details, heading, paragraph, table
+from .figures_decode_jobs import jobs
 
 NOT_HERE = "No layer of the decode step was timed here."
 RANK = {8: "one rank of eight: 8 heads, experts at an eighth of their width, no communication"}
 
 
-def decode(points: list[dict]) -> Block:
-    """All of it, for the points of a sweep of the decode step; a sentence for those of another subject."""
+def decode(records: list[Record]) -> Block:
+    """All of it, for the records of a sweep of the decode step; a sentence for those of another subject."""
+    points, beside = sweep_points(records), jobs(records)
     if not any(p.get("layer") for p in points):
-        return paragraph("Another subject: no layer of the decode step was asked for.")
-    return layers(points) + model(points) + told(points) + capacity()
+        return beside or paragraph("Another subject: no layer of the decode step was asked for.")
+    found = layers(points) + model(points) + told(points)
+    return found + beside + capacity() if beside else found + capacity()
 
 
 def layers(points: list[dict]) -> Block:

@@ -55,8 +55,20 @@ def _what(r: Record, base: Arm | None) -> str:
 
 def _point(options: dict) -> str:
     """What a build, sweep or interpreter probe was asked, from its subject's options."""
-    names = ("kernel", "config", "target", "batch", "heads", "context", "max_context")
-    return " ".join(str(options[n]) if n in names[:3] else f"{n}={options[n]}" for n in names if n in options)
+    names = (
+        "kernel",
+        "config",
+        "target",
+        "unit",
+        "compiled",
+        "layer",
+        "batch",
+        "sizes",
+        "heads",
+        "context",
+        "max_context",
+    )
+    return " ".join(str(options[n]) if n in names[:6] else f"{n}={options[n]}" for n in names if n in options)
 
 
 def _root(r: Record) -> Markup | str:

@@ -4,6 +4,8 @@ What servers do: graphs are captured at a few sizes, all over the same buffers, 
 holds its requests. Requests are the first rows; rows behind them are idle, and what a replay does there is nobody's.
 """
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -29,21 +31,35 @@ def narrowed(stack: Stack, batch: int) -> Stack:
 class Buckets:
     """Graphs of a stack for several batch sizes. sizes: ascending, the last one the stack's own batch.
 
-    graph_bytes: {size: (bytes that torch's allocator took for the graph, bytes that the driver counts less)}.
+    prepare(size): called before a size is warmed up, to pin what it is tuned for. shared: one pool for all graphs, or
+    each its own; ascending: smallest first, which no server does: to be compared.
+    graph_bytes: {size: (bytes that torch's allocator took for the graph, bytes that the driver counts less)};
+    capture_s: {size: seconds of its capture}.
     """
 
-    def __init__(self, stack: Stack, ops: Ops, sizes: list[int], hidden: int):
+    def __init__(
+        self,
+        stack: Stack,
+        ops: Ops,
+        sizes: list[int],
+        hidden: int,
+        prepare: Callable[[int], object] | None = None,
+        shared: bool = True,
+        ascending: bool = False,
+    ):
         batch = len(stack.requests.positions)
         if list(sizes) != sorted(set(sizes)) or sizes[-1] != batch:
             raise ValueError(f"sizes: {sizes}; allowed: ascending, up to the stack's batch, {batch}")
         device = stack.requests.positions.device
-        self.stack, self.sizes, self.graph_bytes = stack, list(sizes), {}
+        self.stack, self.sizes, self.graph_bytes, self.capture_s = stack, list(sizes), {}, {}
         self._streams = torch.zeros(batch, 4, hidden, dtype=torch.bfloat16, device=device)
         self._tokens = torch.zeros(batch, dtype=torch.int64, device=device)
         self._graphs, self._outputs = {}, {}
-        pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+        pool, stream = torch.cuda.graph_pool_handle() if shared else None, torch.cuda.Stream()
         start = stack.requests.positions.clone()
-        for size in reversed(self.sizes):
+        for size in self.sizes if ascending else reversed(self.sizes):
+            if prepare:
+                prepare(size)
             self._capture(narrowed(stack, size), ops, size, pool, stream)
             stack.requests.positions.copy_(start)
 
@@ -56,9 +72,10 @@ class Buckets:
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
             before = torch.cuda.memory_reserved(), torch.cuda.mem_get_info()[0]
-            graph = torch.cuda.CUDAGraph()
+            began, graph = time.monotonic(), torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=pool, stream=stream):
                 self._outputs[size] = stack(ops, *inputs)
+            self.capture_s[size] = time.monotonic() - began
         self._graphs[size] = graph
         self.graph_bytes[size] = torch.cuda.memory_reserved() - before[0], before[1] - torch.cuda.mem_get_info()[0]
 
@@ -68,6 +85,10 @@ class Buckets:
         if batch < 1 or not found:
             raise ValueError(f"batch: {batch}; allowed: 1 to {self.sizes[-1]}")
         return found[0]
+
+    def replay(self, size: int) -> None:
+        """The graph of a size on what its buffers hold."""
+        self._graphs[size].replay()
 
     def __call__(self, streams: Tensor, tokens: Tensor) -> dict[str, Tensor]:
         """One step of the first len(tokens) requests; outputs as the stack's, for these rows.
@@ -79,5 +100,5 @@ class Buckets:
         self._streams[:batch].copy_(streams)
         self._tokens[:batch].copy_(tokens)
         self.stack.requests.positions[batch:size].zero_()
-        self._graphs[size].replay()
+        self.replay(size)
         return {name: output[:batch] for name, output in self._outputs[size].items()}

@@ -30,6 +30,9 @@ to that, and is so in one value of ten or so."""
 UNTUNED = ("gluon", "auto")
 """Kernels of `sparse_mla.decode` that are launched as they are pinned."""
 
+LISTS = ("window_width", "extra_width")
+"""Keys of the attention's autotuners that differ between kinds of layer."""
+
 KERNEL_HEADS = 64
 """Heads that a stock server's attention kernel is given, whatever the rank has."""
 
@@ -63,7 +66,7 @@ def build(
     routing: "score", or "hash" by token. experts, cache, keys: "bf16" or "fp8"; other weights are bf16, all of them
     random. overlap: side streams for the compressor, the indexer and the shared expert, forked and joined by `sync`,
     with a `graph_break` for torch.compile (see `Lanes`). context: what a request has room for in the caches;
-    max_context: in its page table and lists.
+    max_context: in its page table and lists. tuning: of the attention kernel, "live" or "pinned" (see `tune`).
     Outputs are each layer's streams and what it chose; they are judged by `reference.errors`.
     Raises ValueError naming the option.
     """
@@ -73,7 +76,7 @@ def build(
         raise ValueError(f"size: {size!r}; allowed: {', '.join(SIZES)}")
     if routing not in ("score", "hash"):
         raise ValueError(f"routing: {routing!r}; allowed: score, hash")
-    for name, given in (("keys", keys), ("experts", experts)):
+    for name, given in (("cache", cache), ("keys", keys), ("experts", experts)):
         if given not in ("bf16", "fp8"):
             raise ValueError(f"{name}: {given!r}; allowed: bf16, fp8")
     if not 256 <= context <= max_context:
@@ -90,16 +93,33 @@ def build(
     sizes = (size, tp, routing, experts, cache, keys, batch, context, max_context, device)
     made = assemble(list(layers), *sizes, lanes, padded)
     kernels = {**({tuner.base_fn.__name__: tuner} if tuner else {}), **indexer_pinned.TUNERS.get(indexer, {})}
-    if tuning == "pinned" and device == "cuda":
-        major, minor = torch.cuda.get_device_capability()
+    if device == "cuda":
         heads = KERNEL_HEADS if padded else shape.heads
-        if tuner:
-            pin_entry(tuner, pinned_entry(kernel, major * 10 + minor, heads, batch, cache))
-        if indexer in indexer_pinned.TUNERS:
-            indexer_pinned.pin(indexer, major * 10 + minor)
+        tune(tuner and pinned_entry(kernel, capability(), heads, batch, cache), tuner, indexer, tuning)
     twin = torch_ops("eager" if glue == "fused" else glue)
     tolerance = FP8_TOLERANCE if experts == "fp8" else TOLERANCE
     return _step(made, ops, twin, tolerance, shape, batch, context, device, kernels)
+
+
+def tune(entry: dict | None, tuner, indexer: str, tuning: str) -> None:
+    """Leaves the autotuners of a step as `tuning` says: "live" is the attention kernel's alone, tuned once.
+
+    A process that starts cold compiles each configuration of each tuning one after the other, 5 s and more each on a
+    busy host: with the indexer's eleven, and the attention's anew for the lists of every kind of layer, a probe of
+    three layers did not end within a minute. So the first layer's choice serves all layers, and the indexer is pinned.
+    """
+    if indexer in indexer_pinned.TUNERS:
+        indexer_pinned.pin(indexer, capability())
+    if tuner and tuning == "pinned":
+        pin_entry(tuner, entry)
+    elif tuner:
+        tuner.keys = [key for key in tuner.keys if key not in LISTS]
+
+
+def capability() -> int:
+    """Of the GPU: 90 for 9.0."""
+    major, minor = torch.cuda.get_device_capability()
+    return major * 10 + minor
 
 
 def assemble(

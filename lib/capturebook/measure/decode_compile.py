@@ -1,0 +1,154 @@
+"""torch.compile on the decode step: breaks, recompiles, what compiling costs, what it gains, and what it composes with.
+
+Twice for each variant: cold, beside other compilations, then alone on the GPU with what that left in Inductor's cache,
+where it is timed in turns with the same step captured as it is, and with the fused Triton one.
+"""
+
+import time
+from typing import Any
+
+from ..probes import Probe
+from ..records import Subject
+from .decode_point import DEFAULTS, Point
+from .gpu_processes import foreign_processes, refusal
+
+PLAIN, FUSED = "own heads only, eager glue", "and own heads only"
+COMPILED = (
+    "own heads only, whole step compiled",
+    "own heads only, fused, whole step compiled",
+    "own heads only, whole step compiled, overlap",
+)
+GROWTH = 130
+"""Calls while requests grow: windows of 4 and of 128 tokens end within them."""
+
+
+def plan_compile(params: Any, options: dict, timed: bool) -> list[Probe]:
+    """A probe for each compiled variant of one layer: at the parameters' largest batch but 64 at most, and a small one.
+
+    timed: alone on the GPU, with times; else cold, beside others. The layer is CSA, which has everything, or the first
+    that is asked for.
+    """
+    kinds = list(options.get("layers", ("csa",)))
+    batch = max([b for b in params.batches if b <= 64] or [min(params.batches)])
+    asked = {
+        "part": "compile",
+        "layer": "csa" if "csa" in kinds else kinds[0],
+        "batch": batch,
+        "second": max([b for b in params.batches if b < batch] or [max(1, batch // 2)]),
+        "context": max(512, min(params.contexts)),
+        "max_context": max(512, min(params.contexts), min(params.max_contexts)),
+        "step": {name: value for name, value in options.items() if name in DEFAULTS},
+    }
+    return [
+        Probe(
+            kind="sweep",
+            subject=Subject(target=params.subject, options=asked | {"compiled": name, "timed": timed}),
+            job="capturebook.measure.decode_compile:run",
+            args={"samples": params.samples},
+            seed=params.seed,
+            exclusive=timed,
+            deadline=min(params.deadline, 90.0),
+            label=f"{name}: {'timed' if timed else 'compiled cold'}",
+        )
+        for name in COMPILED
+    ]
+
+
+def run(ctx) -> dict:
+    """Job: one compiled variant of one layer. What it could not do is the record's error, as of any probe."""
+    asked = ctx.probe.subject.options
+    timed = asked["timed"]
+    if timed and (found := foreign_processes()):
+        return refusal(found)
+    name = asked["compiled"]
+    ctx.stage("build")
+    point = Point(asked | {"variants": [PLAIN, FUSED, name] if timed else [name]}, ctx.seed, layers=1)
+    payload = ctx.fields.setdefault("payload", {})
+    payload |= {key: asked[key] for key in ("part", "compiled", "layer", "batch", "context", "max_context")}
+    payload["step"] = point.step
+    ctx.stage("compile")
+    payload |= _compiled(point, name)
+    checks = []
+    if not timed:
+        ctx.stage("warmup")
+        payload["grown"] = _grown(point, name, checks)
+        ctx.stage("compile")
+        payload["second"] = _second(point, name, asked["second"])
+    ctx.stage("capture")
+    for variant in point.functions:
+        checks += point.verify(variant, keep=variant == name)
+    payload["graph"] = _graph(point.graphs[name])
+    bad = [check for check in checks if not check["ok"]]
+    if bad:
+        text = "; ".join(f"{c['call']}: {c['output']} is off by {c['error']}" for c in bad)
+        return {"status": "wrong", "reason": f"{text} (not timed)", "checks": checks, "payload": payload}
+    if not timed:
+        return {"status": "pass", "checks": checks, "payload": payload}
+    ctx.stage("time")
+    samples = point.time(ctx.args["samples"])
+    if found := foreign_processes():
+        return {**refusal(found), "checks": checks}
+    payload["us"] = {variant: point.spread(of) for variant, of in samples.items()}
+    return {"status": "pass", "checks": checks, "payload": payload, "samples": samples}
+
+
+def _compiled(point: Point, name: str) -> dict:
+    """The first call of a compiled step: seconds, Dynamo's graphs, its breaks and their reasons."""
+    import torch
+    from torch._dynamo.utils import counters
+
+    counters.clear()
+    point.pin(name)
+    point.positions.copy_(point.start)
+    began = time.monotonic()
+    with torch.no_grad():
+        point.functions[name](*point.inputs)
+    torch.cuda.synchronize()
+    return {
+        "first_call_s": time.monotonic() - began,
+        "graphs": counters["stats"]["unique_graphs"],
+        "breaks": sum(counters["graph_break"].values()),
+        "break_reasons": [reason.partition("\n")[0][:200] for reason in counters["graph_break"]],
+    }
+
+
+def _grown(point: Point, name: str, checks: list[dict]) -> dict:
+    """Calls while requests grow by a token each: graphs compiled on the way, and the last call against float64."""
+    import torch
+    from torch._dynamo.utils import counters
+
+    before = counters["stats"]["unique_graphs"]
+    point.positions.copy_(point.start - GROWTH + 8)
+    with torch.no_grad():
+        for _ in range(GROWTH):
+            outputs = point.functions[name](*point.inputs)
+        checks += point.checks(f"{name}, {GROWTH} tokens on", outputs)
+    return {"tokens": GROWTH, "recompiled": counters["stats"]["unique_graphs"] - before}
+
+
+def _second(point: Point, name: str, batch: int) -> dict:
+    """The first call at another batch, which is another bucket: seconds, and graphs compiled for it."""
+    import torch
+    from torch._dynamo.utils import counters
+
+    from ..subjects.decode_step.buckets import narrowed
+    from .decode_variants import function, pin_all
+
+    before = counters["stats"]["unique_graphs"]
+    pin_all(point.heads, batch, point.cache)
+    point.positions.copy_(point.start)
+    step = function(narrowed(point.stack, batch), point.switches[name])
+    began = time.monotonic()
+    with torch.no_grad():
+        step(*(one[:batch] for one in point.inputs))
+    torch.cuda.synchronize()
+    seconds = time.monotonic() - began
+    return {"batch": batch, "first_call_s": seconds, "graphs": counters["stats"]["unique_graphs"] - before}
+
+
+def _graph(graph) -> dict:
+    """Of a captured graph: how many nodes of each kind, and whether it has branches that may run side by side."""
+    from ..probes.graph import describe
+
+    seen = describe(graph.raw_cuda_graph())
+    return {"nodes": seen["nodes"], "parallel": seen["parallel"]}

@@ -1,0 +1,161 @@
+"""The jobs beside the decode step's sweep, on a CPU: kernels compiled beforehand, batch buckets, torch.compile.
+
+CUDA has stand-ins: a bucket's graph is the step itself, and Dynamo's backend runs what it traced as it is.
+"""
+
+import functools
+import json
+from types import SimpleNamespace
+from typing import get_args
+
+import pytest
+import torch
+
+from capturebook.measure import decode_buckets, decode_compile, decode_point, decode_variants, decode_warm
+from capturebook.records import Record, Subject
+from capturebook.records.record import Stage
+from capturebook.report import conclusions, figures_decode, figures_decode_jobs
+from capturebook.subjects.decode_step import buckets, step
+from capturebook.subjects.decode_step.step import assemble, starts
+
+KINDS = ["swa", "csa", "hca"]
+
+
+@pytest.fixture
+def on_cpu(monkeypatch):
+    """What jobs ask of CUDA, on a CPU: small layers, and no pins, which go by the GPU."""
+
+    def small(kinds, **options):
+        return assemble(kinds, **options | {"size": "small", "device": "cpu"})
+
+    monkeypatch.setattr(step, "assemble", small)
+    monkeypatch.setattr(decode_variants, "pin_all", lambda *args: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *args: None)
+    for module in (decode_warm, decode_buckets):
+        monkeypatch.setattr(module, "DEVICE", "cpu")
+
+
+def context(options, **args):
+    def stage(name):
+        assert name in get_args(Stage)
+
+    probe = SimpleNamespace(subject=SimpleNamespace(options=options))
+    return SimpleNamespace(probe=probe, args=args, seed=0, fields={}, stage=stage)
+
+
+def recorded(found, asked, **more):
+    """The record of a job's outcome, as the pool makes one."""
+    times = {"started": "2026-11-30T12:00:00.000+00:00", "ended": "2026-11-30T12:00:01.000+00:00"}
+    subject = Subject(target="capturebook.subjects.decode_step:build", options=asked)
+    ids = {"run": "r", "probe": "p", "nonce": "n", "kind": "sweep", "subject": subject}
+    return Record(**ids, **times, **json.loads(json.dumps(found)), **more)
+
+
+@pytest.mark.parametrize("unit", decode_warm.UNITS)
+def test_every_unit_is_a_step(on_cpu, unit):
+    asked = {"unit": unit, "batch": 2, "layers": KINDS, "max_context": 512, "step": {}, "part": "warm"}
+    found = decode_warm.run(context(asked))
+    assert found == {"status": "pass", "payload": {"part": "warm", "unit": unit, "batch": 2}}
+
+
+class Uncaptured(buckets.Buckets):
+    """Buckets whose graphs are the steps themselves."""
+
+    spoiled = False
+
+    def _capture(self, stack, ops, size, pool, stream):
+        self.graph_bytes[size], self.capture_s[size] = (size, 2 * size), 0.1
+        self._outputs[size] = {}
+        self._graphs[size] = SimpleNamespace(replay=functools.partial(self._run, stack, ops, size))
+
+    def _run(self, stack, ops, size):
+        with torch.no_grad():
+            found = stack(ops, self._streams[:size], self._tokens[:size])
+        if self.spoiled and size == 2:
+            found["1.csa.streams"] *= 1.1
+        self._outputs[size] = found
+
+
+@pytest.fixture
+def asked(on_cpu, monkeypatch):
+    monkeypatch.setattr(buckets, "Buckets", Uncaptured)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: None)
+    monkeypatch.setattr(decode_buckets, "_timed", lambda made: float)
+    monkeypatch.setattr(decode_buckets, "BETWEEN", 4)
+    place = {"context": 512, "max_context": 512, "step": {}}
+    return {"part": "buckets", "layers": ["swa", "csa"], "sizes": [2, 5], **place}
+
+
+def test_batches_of_all_sizes_while_requests_grow(asked):
+    found = decode_buckets.run(context(asked, samples=2))
+    assert found["status"] == "pass", found["reason"]
+    two, five = found["payload"]["buckets"]
+    assert (two["size"], five["size"], five["median_us"]) == (2, 5, 5.0)
+    assert two["memory"] == dict.fromkeys(decode_buckets.WAYS, [2, 4]) and 0 < two["error"] <= 2e-2
+    calls = {check["call"] for check in found["checks"]}
+    assert {"bucket 5, batch 3, round 0", "bucket 2, batch 2, round 3"} <= calls, "padded, and at the end"
+    assert found["payload"]["replays"] == 3 * 4 + 4 * 3
+    shown = figures_decode.decode([recorded(found, asked)]).text
+    assert "for 2 and 5 requests in one pool, largest first" in shown and "one pool, smallest first, MiB" in shown
+    assert "KV capacity" not in shown, "no layer was asked for"
+
+
+def test_a_bucket_that_is_wrong_has_no_time(asked, monkeypatch):
+    monkeypatch.setattr(Uncaptured, "spoiled", True)
+    found = decode_buckets.run(context(asked, samples=2))
+    assert found["status"] == "wrong" and "1.csa.streams is off by" in found["reason"] and "samples" not in found
+    assert "Not measured: wrong. bucket 2" in figures_decode_jobs.buckets([recorded(found, asked)]).text
+
+
+def test_what_compiling_a_step_takes(on_cpu, monkeypatch):
+    """Breaks, graphs and recompiles are Dynamo's own counts; growing requests recompile nothing, another batch does."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    torch._dynamo.reset()
+    name, stack = decode_compile.COMPILED[0], step.assemble(["csa"], **decode_point.DEFAULTS, **PLACE)
+    fn = decode_variants.function(stack, decode_variants.RUNGS[name])
+    point = SimpleNamespace(
+        functions={name: fn}, switches=decode_variants.RUNGS, stack=stack, heads=2, cache="bf16", fp8=False,
+        positions=stack.requests.positions, start=starts(4, 512), pin=lambda name: None,
+        inputs=(torch.randn(4, 4, 1024).bfloat16(), torch.arange(4)),
+    )  # fmt: skip
+    point.checks = functools.partial(decode_point.Point.checks, point)
+    found, checks = decode_compile._compiled(point, name), []
+    assert (found["graphs"], found["breaks"], found["break_reasons"]) == (1, 0, [])
+    assert decode_compile._grown(point, name, checks) == {"tokens": 130, "recompiled": 0}
+    assert checks and all(check["ok"] for check in checks)
+    second = decode_compile._second(point, name, 2)
+    assert second["batch"] == 2 and second["graphs"] == 1
+
+
+def test_what_is_shown_of_torch_compile():
+    asked = {"part": "compile", "layer": "csa", "batch": 64, "second": 8, "context": 2048, "max_context": 4096}
+    plain, overlap = decode_compile.COMPILED[0], decode_compile.COMPILED[2]
+
+    def record(name, timed, status="pass", **payload):
+        found = {"status": status, "payload": {"first_call_s": 30.0 - 20 * timed} | payload}
+        return recorded(found, asked | {"compiled": name, "timed": timed}, stage="time" if timed else "compile")
+
+    graph = {"nodes": {"kernel": 200}, "parallel": False}
+    cold = {"breaks": 0, "grown": {"tokens": 130, "recompiled": 0}, "second": {"batch": 8, "first_call_s": 12.5}}
+    us = {decode_compile.PLAIN: 900.0, decode_compile.FUSED: 300.0, plain: 450.0}
+    us = {name: {"median_us": value} for name, value in us.items()}
+    records = [record(plain, False, graph=graph, **cold), record(plain, True, graph=graph, us=us)]
+    records += [record(overlap, False, graph=graph, **cold), record(overlap, True, "timeout")]
+    text = figures_decode_jobs.compiled(records).text
+    for part in (
+        "0 graph breaks, 0 recompiles",
+        "2.00 times as fast as plain capture and 0.67 times",
+        "30.0",
+        "10.0",
+        "12.5",
+    ):
+        assert part in text, part
+    assert f"{overlap}: timeout in time." in text
+    assert "its side streams are lost" in figures_decode_jobs.compiled(records[:3]).text
+    assert figures_decode_jobs.jobs([]) is None
+    assert conclusions.beside(records[:2]) == ("pass", figures_decode_jobs.said_of_compile(records[:2])[0])
+    assert conclusions.beside(records)[0] == "not_run" and conclusions.beside([]) == ("skipped", "")
+
+
+PLACE = {"batch": 4, "context": 512, "max_context": 1024, "device": "cuda"}
