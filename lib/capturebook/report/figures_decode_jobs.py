@@ -61,9 +61,9 @@ def said_of_buckets(record: Record) -> str:
     return (
         f"Graphs of {layers} ({', '.join(p['layers'])}) for {sizes} requests in one pool, largest first, take "
         f"{totals['largest first']:.0f} MiB of torch's allocator; smallest first {totals['smallest first']:.0f}, "
-        f"with a pool each {totals['a pool each']:.0f}. A batch is padded to the next size. In {p['replays']} replays "
-        f"of them in turn, while requests grew, no layer was off by more than {error:.2g} (allowed: {allowed:g}, against "
-        "float64), and idle requests stayed where they were."
+        f"with a pool each {totals['a pool each']:.0f}. A batch is padded to the next size. In {p['replays']} "
+        "replays of them in turn, while requests grew, no layer was off by more than "
+        f"{error:.2g} (allowed: {allowed:g}, against float64), and idle requests stayed where they were."
     )
 
 
