@@ -229,6 +229,53 @@ def test_shapes_and_peers_are_asked_for_by_options():
     }
 
 
+def test_a_shape_may_name_its_format_and_peers_stand_beside_what_they_read():
+    asked = {
+        "shapes": {"flash": [1], "flash bf16": [1, 8], "v32": [2]},
+        "peers": ["flashmla", "flashmla_prefill", "sdpa"],
+    }
+    probes = sweep.plan_sweep(Params(contexts=[8192], kernels=["auto"], cache="fp8", options=asked), {})
+    points = [p.subject.options for p in probes]
+    assert [(o["shape"], o["cache"], o["batch"]) for o in points] == [
+        ("flash", "fp8", 1), ("flash", "bf16", 1), ("flash", "bf16", 8), ("v32", "v32", 2)
+    ]  # fmt: skip
+    assert [list(o["variants"]) for o in points[:2]] == [["auto fp8", "flashmla fp8", "sdpa fp8"],
+                                                         ["auto", "flashmla_prefill", "sdpa"]]  # fmt: skip
+    assert list(points[3]["variants"]) == ["auto v32", "flashmla v32"]
+    assert [p.label for p in probes[1:]] == [
+        "sweep bf16, batch 1, context 8192", "sweep bf16, batch 8, context 8192", "sweep v32, batch 2, context 8192"
+    ]  # fmt: skip
+    assert probes[0].args["ahead"] == points[1:] and "ahead" not in probes[1].args, "the first one compiles for all"
+    none = {"shapes": ["flash"], "peers": ["flashmla_prefill"]}
+    (told,) = sweep.plan_sweep(Params(batches=[1], contexts=[64], kernels=["mma"], cache="fp8", options=none), {})
+    assert "flashmla_prefill fp8" in told.subject.options["variants"], "it says that it cannot"
+    with pytest.raises(ValueError, match="^shapes: v32 fp8; allowed: a shape, one of V4 with bf16 or fp8 after it$"):
+        sweep.plan_sweep(Params(batches=[1], contexts=[64], options={"shapes": ["v32 fp8"]}), {})
+
+
+def test_v32_is_known_by_its_shape_and_drawn_whole():
+    from capturebook.kernels.sparse_mla.shapes import SHAPES
+
+    for name, shape in SHAPES.items():
+        (probe,) = sweep.plan_sweep(Params(batches=[2], contexts=[8192], options={"shapes": [name]}), {})
+        assert probe.subject.options["cache"] == (shape.cache or "bf16")
+    a = sweep.with_heads(at(2, 8192, "v32", "v32"))
+    size = sweep.fit(a, 1, 100 << 30)
+    assert a["heads"] == 128 and (size.window_slots, size.extra_slots) == (256, 2 * 8192)
+    assert size.sets * 2 * 2048 * 7 / 8 * 656 >= 180e6
+    (one,) = sweep.draw(a, sweep.Size(1, 256, 4096), 0, "cpu")
+    payload = sweep.common(a, sweep.Size(1, 256, 4096), [one])
+    assert payload["bytes"] == int(one.extra_lengths.sum()) * 660 + 2 * 128 * (2 * 1088 + 4) + 4 * 128 + 16
+
+
+def test_what_the_kernels_do_not_read_is_told():
+    from capturebook.measure import variants
+
+    assert variants.missing("simt", "v32", 128, 90) == "simt has no kernel for a v32 cache"
+    assert variants.missing("auto", "v32", 128, 90) == variants.missing("simt", "fp8", 64, 90) == ""
+    assert variants.missing("sdpa", "v32", 128, 90) == "sdpa does not read a v32 cache"
+
+
 @pytest.mark.parametrize("cache", ["bf16", "fp8"])
 @pytest.mark.parametrize("shape, widths", [("pro", (128, 1024)), ("hca", (128, 64)), ("window", (128, 0))])
 def test_a_shape_decides_lists_heads_and_pools(shape, widths, cache):

@@ -27,12 +27,14 @@ def test_both_kernels_agree_with_float64(tmp_path):
 
 
 @pytest.mark.skipif(OLD, reason=f"the interpreter of triton {triton.__version__} cannot loop with numpy >= 2.4")
-def test_the_fp8_kernel_agrees_with_float64(tmp_path):
+def test_the_fp8_kernels_of_v4_and_v32_agree_with_float64(tmp_path):
     run = SimpleNamespace(path=tmp_path, name="test", nonce="f00d", append=lambda record: None)
     with ProbePool(run, on_event=lambda text: None) as pool:
         records = pool.run(interpret.plan_interpret(["mma"], cache="fp8"))
-    assert [(r.status, r.reason) for r in records] == [("pass", "")] * 2
-    assert all(r.payload["cache"] == "fp8" and 0 < r.payload["error"] < interpret.TOLERANCE for r in records)
+    assert [(r.status, r.reason) for r in records] == [("pass", "")] * 4
+    assert [r.payload["cache"] for r in records] == ["fp8", "fp8", "v32", "v32"]
+    assert [r.payload["splits"] > 1 for r in records] == [True, False] * 2
+    assert all(0 < r.payload["error"] < interpret.TOLERANCE for r in records)
 
 
 def context(probe):

@@ -21,7 +21,7 @@ def record(bucket, sm, us_of, status="pass", **more):
     (probe,) = tune.plan_tune([bucket], Params(samples=5))
     variants = bucket.variants(sm)
     samples = {name: [us_of(v) + noise for noise in (0.3, 0.0, 0.1)] for name, v in variants.items()}
-    payload = {"batch": bucket.batch, "heads": bucket.heads, "context": tune.CONTEXT}
+    payload = {"batch": bucket.batch, "heads": bucket.heads, "context": tune.CONTEXT, "cache": bucket.cache}
     payload["variants"] = {name: {**v, "config_kwargs": v["config"], "config": name} for name, v in variants.items()}
     if status != "pass":
         samples, payload = {}, {}
@@ -30,18 +30,19 @@ def record(bucket, sm, us_of, status="pass", **more):
     return Record(status=status, samples=samples, payload=payload, **common, **times, **more)
 
 
-@pytest.mark.parametrize("cache", ["bf16", "fp8"])
+@pytest.mark.parametrize("cache", ["bf16", "fp8", "v32"])
 @pytest.mark.parametrize("sm, limit", [(80, 166_912), (90, 232_448), (120, 101_376)])
 def test_candidates_fit_and_no_split_is_less_than_a_tile(cache, sm, limit):
-    from capturebook.kernels.sparse_mla import mma, mma_fp8
+    from capturebook.kernels.sparse_mla import mma, mma_fp8, mma_v32
 
-    shared = (mma if cache == "bf16" else mma_fp8).shared_bytes
+    shared = {"bf16": mma, "fp8": mma_fp8, "v32": mma_v32}[cache].shared_bytes
+    width = 2048 if cache == "v32" else 640
     found = tune.candidates(tune.Bucket("mma", cache, 64, 8), sm)
     assert len(found) == len({(str(config), entries) for config, entries in found}) >= 4
     for config, entries in found:
         assert config in tuner_of("mma", cache).configs and shared(config, sm) <= limit
         assert entries % config.kwargs["BLOCK_N"] == 0 and entries >= config.kwargs["BLOCK_N"]
-        assert 1 <= split_count("mma", 8, 64, 640, entries) == -(-640 // entries)
+        assert 1 <= split_count("mma", 8, 64, width, entries) == -(-width // entries)
     assert {config.kwargs["BLOCK_H"] for config, _ in tune.candidates(tune.Bucket("mma", cache, 8, 8), sm)} == {16}
 
 
@@ -157,13 +158,15 @@ def test_given_configurations_are_compiled_once_each_into_tritons_cache(monkeypa
     import torch
     import triton
 
-    from capturebook.kernels.sparse_mla.inputs import make_inputs
-    from capturebook.measure import variants
+    from capturebook.measure.ahead import compile_ahead
 
     monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     config = {"kwargs": {"BLOCK_N": 8}, "num_warps": 4, "num_stages": 1}
     given = [{"kernel": "simt", "tuning": "given", "config": config, "entries": entries} for entries in (32, 64, 640)]
-    variants.compile_given(given, "bf16", make_inputs(0, 2, 8, 64, window=16, topk=640 - 16))
+    point = {"variants": dict(zip("abc", given)), "shape": "flash", "heads": 8, "cache": "bf16"}
+    compile_ahead([point | {"batch": 2, "context": 64}])
     # splits of 32 and of 64 entries differ in their number alone; a single one writes the result, another kernel
     assert len(list(tmp_path.rglob("simt_kernel.cubin"))) == 2
+    # 20 splits are merged as a tile, 10 unrolled
+    assert len(list(tmp_path.rglob("combine_kernel.cubin"))) == 2

@@ -10,7 +10,7 @@ from ..params import validate
 from ..probes.lease import gpu_uuid
 from .common import COMPLETE, INCOMPLETE, InputError, emit, say, where
 
-KERNELS, CACHES = ("mma", "simt"), ("bf16", "fp8")
+KERNELS, CACHES = ("mma", "simt"), ("bf16", "fp8", "v32")
 
 PINNED = Path(__file__).parents[1] / "kernels" / "sparse_mla" / "pinned.json"
 
@@ -18,7 +18,7 @@ PINNED = Path(__file__).parents[1] / "kernels" / "sparse_mla" / "pinned.json"
 def add_command(add) -> None:
     p = add("tune", tune, "time candidates of the decode kernels on this GPU, and pin the best")
     p.add_argument("--kernel", choices=KERNELS, default="mma", help="kernel to tune")
-    p.add_argument("--cache", choices=CACHES, default="fp8", help="cache format that it reads")
+    p.add_argument("--cache", choices=CACHES, default="fp8", help="cache format that it reads; v32: V3.2's")
     p.add_argument("--heads", type=int, default=64, metavar="N", help="query heads; below 64: an entry for up to N")
     p.add_argument("--batches", default="1,8,32,64,256", metavar="N,N", help="an entry each, the last for all above")
     p.add_argument("--samples", type=int, default=15, metavar="N", help="replays of each candidate")
@@ -33,9 +33,11 @@ def tune(args) -> int:
     from ..probes import ProbePool
 
     batches = _batches(args.batches)
+    if args.cache == "v32" and args.kernel != "mma":
+        raise InputError(f"--kernel: given {args.kernel!r}; allowed: mma, where --cache is v32")
     if gpu_uuid() is None:
         raise InputError("needs a CUDA GPU")
-    given = {"preset": "tune", "cache": args.cache, "kernels": [args.kernel], "heads": args.heads, "batches": batches}
+    given = {"preset": "tune", "kernels": [args.kernel], "heads": args.heads, "batches": batches}
     try:
         params = validate(given | {"samples": args.samples, "deadline": 600.0})
         hypothesis, question, _ = plan.ask(params)

@@ -22,32 +22,37 @@ TARGET = 90
 def plan_interpret(
     kernels: Iterable[str] = ("mma", "simt"), seed: int = 0, deadline: float = 240.0, cache: str = "bf16"
 ) -> list[Probe]:
-    """Two probes for each kernel: several splits with the combine kernel after them, and one split without it."""
-    own = {} if cache == "bf16" else {"cache": cache}
+    """Two probes for each kernel: several splits with the combine kernel after them, and one split without it.
+
+    cache: "fp8" means both formats in fp8, V4's, and V3.2's, which "mma" alone reads.
+    """
     shapes = [
         {"batch": 2, "heads": 16, "context": 512, "window": 96, "topk": 64, "kind": "random"},
         {"batch": 1, "heads": 8, "context": 40, "window": 32, "topk": 16, "kind": "sink"},
     ]
+    own = {} if cache == "bf16" else {"cache": cache}
+    calls = [{"kernel": k, **shape, **own} for k in kernels if k in ("mma", "simt") for shape in shapes]
+    if cache == "fp8" and "mma" in kernels:
+        one_list = {"window": 0, "ratio": 1, "cache": "v32"}
+        calls += [{"kernel": "mma", **shape, "topk": shape["window"] + shape["topk"], **one_list} for shape in shapes]
     return [
         Probe(
             kind="interpret",
-            subject=Subject(target="capturebook.kernels.sparse_mla:decode", options={"kernel": kernel, **shape, **own}),
+            subject=Subject(target="capturebook.kernels.sparse_mla:decode", options=call),
             job="capturebook.measure.interpret:run",
             seed=seed,
             env=ENVIRONMENT,
-            label=f"{kernel} on {cache} interpreted, batch {shape['batch']}",
+            label=f"{call['kernel']} on {call.get('cache', 'bf16')} interpreted, batch {call['batch']}",
             deadline=deadline,
         )
-        for kernel in kernels
-        if kernel in ("mma", "simt")  # "auto" is one of these; Gluon has no interpreter
-        for shape in shapes
+        for call in calls
     ]
 
 
 def run(ctx) -> dict:
     """Job: compare one call with float64; `wrong` if out or lse differ.
 
-    The subject's options are kernel, batch, heads, context, window, topk and kind, and cache where it is not bf16.
+    The subject's options are kernel, and keywords of `inputs.make_inputs`; cache where it is not bf16.
     """
     import torch
     import triton

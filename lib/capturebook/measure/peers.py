@@ -44,7 +44,7 @@ def missing(name: str, cache: str, heads: int, sm: int) -> str:
 
 
 def gathered(q, window_cache, window_indices, window_lengths, extra_cache, extra_indices, extra_lengths):
-    """(rows [B, N, 512] bf16, valid [B, N]): both lists, gathered and dequantised, zero where not valid."""
+    """(keys [B, N, 512] bf16, valid [B, N]): both lists, gathered and dequantised, zero where not valid; V3.2's 576."""
     import torch
 
     from ..kernels.sparse_mla.formats import rows_at
@@ -73,7 +73,7 @@ def gather_bmm(*args):
     scores = scores.masked_fill(~valid[:, None, :], -math.inf)
     lse = torch.logsumexp(scores, dim=-1)
     weights = torch.exp(scores - torch.logaddexp(lse, sink)[:, :, None])
-    return torch.bmm(weights.to(q.dtype), rows), lse
+    return torch.bmm(weights.to(q.dtype), rows[:, :, :512]), lse
 
 
 def with_sink(rows, valid):
@@ -148,23 +148,18 @@ def flashmla(inputs):
 
     q, sink, heads = _padded(inputs)
     meta, _ = flash_mla.get_mla_metadata()
-    named = {
-        "softmax_scale": inputs.scale,
-        "indices": inputs.window_indices[:, None],
-        "attn_sink": sink,
-        "topk_length": inputs.window_lengths,
-        "use_legacy": True,
-    }
-    if inputs.extra_indices.shape[1]:
-        named |= {
-            "extra_k_cache": _paged(inputs.extra_cache),
-            "extra_indices_in_kvcache": inputs.extra_indices[:, None],
-            "extra_topk_length": inputs.extra_lengths,
-        }
-    window = _paged(inputs.window_cache)
+    window = (inputs.window_cache, inputs.window_indices, inputs.window_lengths)
+    extra = (inputs.extra_cache, inputs.extra_indices, inputs.extra_lengths)
+    (cache, indices, lengths), *more = [(c, i[:, None], n) for c, i, n in (window, extra) if i.shape[1]]
+    named = {"softmax_scale": inputs.scale, "attn_sink": sink, "use_legacy": True}
+    named |= {"indices": indices, "topk_length": lengths}
+    if more:
+        ((extra, indices, lengths),) = more
+        named |= {"extra_k_cache": _paged(extra), "extra_indices_in_kvcache": indices, "extra_topk_length": lengths}
+    first = _paged(cache)
 
     def call():
-        out, lse = flash_mla.flash_mla_with_kvcache(q[:, None], window, None, None, 512, meta, **named)
+        out, lse = flash_mla.flash_mla_with_kvcache(q[:, None], first, None, None, 512, meta, **named)
         return out[:, 0, :heads], lse[:, :heads, 0]
 
     call()  # makes the schedule
@@ -205,9 +200,11 @@ def _padded(inputs):
 
 
 def _paged(cache):
-    """[pages, tokens, 1, 584] bytes, FlashMLA's view of fp8 pages (the kernel itself knows where scales lie)."""
-    from ..kernels.sparse_mla.formats import TOKEN_BYTES, page_tokens
+    """[pages, tokens, 1, bytes a token], FlashMLA's view of an fp8 cache (the kernel itself knows where scales lie)."""
+    from ..kernels.sparse_mla.formats import TOKEN_BYTES, format_of, page_tokens
 
+    if format_of(cache) == "v32":
+        return cache.view(-1, 64, 1, cache.shape[1])
     tokens = page_tokens(cache.shape[1])
     shape = (len(cache), tokens, 1, TOKEN_BYTES)
     return cache.as_strided(shape, (cache.shape[1], TOKEN_BYTES, TOKEN_BYTES, 1))
@@ -218,7 +215,7 @@ PEERS = {
         "FlashMLA fp8 decode (sgl-flash-mla, legacy kernels), its schedule made before the graph",
         flashmla,
         FLASHMLA_HEADS,
-        ("fp8",),
+        ("fp8", "v32"),
         "flash_mla",
     ),
     "flashmla_prefill": Peer(
@@ -228,7 +225,7 @@ PEERS = {
         ("bf16",),
         "flash_mla",
     ),
-    "gather_bmm": Peer("torch: gather, bmm, softmax, bmm", partial(_plain, gather_bmm)),
+    "gather_bmm": Peer("torch: gather, bmm, softmax, bmm", partial(_plain, gather_bmm), caches=("bf16", "fp8", "v32")),
     "sdpa": Peer("torch: gather, memory-efficient attention", partial(_plain, sdpa)),
     "flex_attention": Peer("torch: gather, compiled flex_attention", partial(_plain, flex)),
 }

@@ -1,11 +1,14 @@
 """The throughput sweep: for one batch and context, every kernel checked, then timed side by side in one process."""
 
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ..probes import Probe
 from ..records import Record, Subject
 from . import peers, timing, variants
+from .ahead import compile_ahead
 from .floors import bound, floor_us, rate
 from .gpu_processes import foreign_processes, refusal
 
@@ -19,44 +22,56 @@ def plan_sweep(params: Any, rates: dict, tuning: str = "live") -> list[Probe]:
     """One probe for each shape, batch and context of the parameters, each holding the GPU alone.
 
     rates: what `rates` below returns. tuning: "live" (autotuned in the process, before the check) or "pinned". The
-    parameters' options may say `tuning` too, `shapes` (names of kernels.sparse_mla.shapes, a list, or a mapping with
-    batches of their own; V4-Flash's) and `peers` (names of measure.peers; none). Shapes without heads of their own
-    have the parameters'. Raises ValueError.
+    parameters' options may say `tuning` too, `shapes` (names of kernels.sparse_mla.shapes, such as "pro" or "flash
+    bf16", a list, or a mapping with batches of their own; V4-Flash's) and `peers` (names of measure.peers; none).
+    Shapes without heads or format of their own have the parameters'. Peers stand beside the formats that they read;
+    one that reads none of them is in every point, to say so. The first point compiles for all. Raises ValueError.
     """
     asked = params.options
     for peer in asked.get("peers", []):
         if peer not in peers.PEERS:
             raise ValueError(f"peers: {peer!r}; allowed: {', '.join(peers.PEERS)}")
     tuning = asked.get("tuning", tuning)
-    own = {kernel: {"kernel": kernel, "tuning": tuning} for kernel in params.kernels}
-    own |= {peer: {"kernel": peer, "tuning": "none"} for peer in asked.get("peers", [])}
-    named = {name if params.cache == "bf16" else f"{name} {params.cache}": variant for name, variant in own.items()}
+    shapes = _shapes(asked.get("shapes", ["flash"]), params.batches, params.cache)
+    formats = {cache for _, cache, _ in shapes}
+    points = []
+    for shape, cache, batches in shapes:
+        own = {kernel: {"kernel": kernel, "tuning": tuning} for kernel in params.kernels}
+        for peer in asked.get("peers", []):
+            reads = peers.PEERS[peer].caches
+            if cache in reads or not formats & set(reads):
+                own[peer] = {"kernel": peer, "tuning": "none"}
+        named = {name if cache == "bf16" else f"{name} {cache}": variant for name, variant in own.items()}
+        common = {"variants": named, "shape": shape, "heads": params.heads, "cache": cache}
+        points += [{**common, "batch": n, "context": context} for context in params.contexts for n in batches]
+    args = {"samples": params.samples, "memory_gib": params.memory_gib, "rates": rates}
     return [
-        point_probe(
-            {"variants": named, "shape": shape, "heads": params.heads, "cache": params.cache} | sizes,
-            {"samples": params.samples, "memory_gib": params.memory_gib, "rates": rates},
-            params,
-        )
-        for shape, batches in _shapes(asked.get("shapes", ["flash"]), params.batches)
-        for sizes in ({"batch": batch, "context": context} for context in params.contexts for batch in batches)
+        point_probe(point, args | ({"ahead": points[1:]} if point is points[0] else {}), params) for point in points
     ]
 
 
-def _shapes(asked: Any, batches: list[int]) -> list[tuple[str, list[int]]]:
-    """(shape, its batches) of the option `shapes`, a list or a mapping. Raises ValueError naming the option.
+def _shapes(asked: Any, batches: list[int], cache: str) -> list[tuple[str, str, list[int]]]:
+    """(shape, cache format, its batches) of the option `shapes`, a list or a mapping. Raises ValueError naming it.
 
-    Names are looked up by the job: the shapes stand where importing brings torch.
+    The format is what stands after the name, V3.2's own, else `cache`. Names are looked up by the job: the shapes stand
+    where importing brings torch.
     """
-    found = list(asked.items()) if isinstance(asked, dict) else [(name, batches) for name in asked]
-    for name, own in found:
+    found = []
+    for name, own in asked.items() if isinstance(asked, dict) else [(name, batches) for name in asked]:
         if not own or not all(isinstance(batch, int) and batch > 0 for batch in own):
             raise ValueError(f"shapes: {name}: {own!r}; allowed: batches, numbers above 0")
+        shape, _, format = name.partition(" ")
+        if format not in ("", "bf16", "fp8") or format and shape == "v32":
+            raise ValueError(f"shapes: {name}; allowed: a shape, one of V4 with bf16 or fp8 after it")
+        found.append((shape, format or ("v32" if shape == "v32" else cache), own))
     return found
 
 
 def point_probe(options: dict, args: dict, params: Any, job: str = "capturebook.measure.sweep:run") -> Probe:
     """The probe of one point: options (variants, shape, heads, cache, batch, context), `run`'s other arguments."""
-    shape = "" if options["shape"] == "flash" else f"{options['shape']}, "
+    own = options["cache"] if options["cache"] not in (params.cache, options["shape"]) else ""
+    shape = " ".join(word for word in (options["shape"].replace("flash", ""), own) if word)
+    shape += ", " if shape else ""
     return Probe(
         kind="sweep",
         subject=Subject(target=DECODE, options=options),
@@ -70,12 +85,21 @@ def point_probe(options: dict, args: dict, params: Any, job: str = "capturebook.
 
 
 def run(ctx) -> dict:
-    """Job: `measure` of the point that the probe's options and arguments describe."""
-    return measure({**ctx.probe.subject.options, **ctx.args}, ctx)
+    """Job: `measure` of the point that the probe's options and arguments describe. args["ahead"]: points after it."""
+    a = {**ctx.probe.subject.options, **ctx.args}
+    return measure(with_heads(a), ctx, [with_heads(point) for point in a.get("ahead", [])])
 
 
-def measure(a: dict, ctx) -> dict:
+def with_heads(point: dict) -> dict:
+    """The point with the heads that its shape has, where it has any."""
+    return {**point, "heads": shape_of(point).heads or point["heads"]}
+
+
+def measure(a: dict, ctx, ahead: Iterable[dict] = ()) -> dict:
     """Check every variant against float64, then time all of them interleaved; samples {variant: [us a call]}.
+
+    Kernels are compiled side by side, with those of the points `ahead`, whose processes then find them in the cache.
+    The payload's `seconds` say what took how long.
 
     `wrong` if one of ours is: a record that did not pass carries no time, so the others have none here either. A peer
     or a candidate of a tuning that cannot run here, or is wrong, is left out, and the payload's `left` says why.
@@ -89,15 +113,19 @@ def measure(a: dict, ctx) -> dict:
     found = foreign_processes()
     if found:
         return refusal(found)
-    a = {**a, "heads": shape_of(a).heads or a["heads"]}
+    watch = Watch()
     free, _ = torch.cuda.mem_get_info()
     budget = int(a["memory_gib"] * 2**30 or 0.7 * free)
     size = fit(a, timing.l2_bytes(), min(budget, free))
     if size.problem:
         return {"status": "skipped", "reason": size.problem, "payload": common(a, size, None)}
     inputs = draw(a, size, ctx.seed, "cuda")
-    payload = common(a, size, inputs) | {"left": {}}
+    payload = common(a, size, inputs) | {"left": {}, "seconds": watch.seconds}
+    watch.lap("inputs")
+    compile_ahead([a, *ahead])
+    watch.lap("compile")
     calls = _calls(a, inputs, payload["left"])
+    watch.lap("first calls")
     ctx.stage("verify")
     checks, exact = [], decode_reference(*inputs[0].args())
     for name in list(calls):
@@ -112,8 +140,10 @@ def measure(a: dict, ctx) -> dict:
     if bad:
         text = "; ".join(f"{c['call']}: {c['output']} is off by {c['error']}" for c in bad)
         return {"status": "wrong", "reason": f"{text} (not timed)", "checks": checks, "payload": payload}
+    watch.lap("verify")
     ctx.stage("time")
     samples = timing.time_variants(calls, a["samples"])
+    watch.lap("time")
     found = foreign_processes()
     if found:
         return {**refusal(found), "checks": checks}
@@ -128,13 +158,11 @@ def _calls(a: dict, inputs: list, left: dict) -> dict[str, list]:
 
     major, minor = torch.cuda.get_device_capability()
     found = {}
-    variants.compile_given([v for v in a["variants"].values() if v["tuning"] == "given"], a["cache"], inputs[0])
     for name, variant in a["variants"].items():
-        if variant["kernel"] in peers.PEERS:
-            left[name] = peers.missing(variant["kernel"], a["cache"], a["heads"], major * 10 + minor)
-            if left[name]:
-                continue
-            del left[name]
+        reason = variants.missing(variant["kernel"], a["cache"], a["heads"], major * 10 + minor)
+        if reason:
+            left[name] = reason
+            continue
         setup = variants.prepare(variant, a["heads"], a["batch"], a["cache"])
         calls = [setup(one) for one in inputs]
         try:
@@ -146,6 +174,17 @@ def _calls(a: dict, inputs: list, left: dict) -> dict[str, list]:
         else:
             found[name] = calls
     return found
+
+
+class Watch:
+    """Seconds of what is done one after another: {what: s}, rounded."""
+
+    def __init__(self):
+        self.seconds, self._last = {}, time.monotonic()
+
+    def lap(self, what: str) -> None:
+        now = time.monotonic()
+        self.seconds[what], self._last = round(now - self._last, 2), now
 
 
 def _may_fail(variant: dict) -> bool:
@@ -185,6 +224,7 @@ def fit(a: dict, l2_bytes: int, budget: int) -> Size:
     Every set has caches of its own, so no row comes twice in a replay. If those of the whole context do not fit, the
     extra cache shrinks to as few pages as the selected rows fill; then requests of one call may share rows.
     """
+    from ..kernels.sparse_mla import formats_v32
     from ..kernels.sparse_mla.formats import page_stride
     from ..kernels.sparse_mla.inputs import WINDOW_PAGE, extra_tokens
     from ..kernels.sparse_mla.launch import HEAD_DIM
@@ -193,11 +233,13 @@ def fit(a: dict, l2_bytes: int, budget: int) -> Size:
     page = lists["extra_page"]
     tokens = extra_tokens(a["context"], lists["ratio"], page)
     selected = min(lists["topk"], a["context"] // lists["ratio"])
-    row = 2 * HEAD_DIM if a["cache"] == "bf16" else page_stride(page) / page
+    rows = {"bf16": 2 * HEAD_DIM, "fp8": page_stride(page) / page, "v32": formats_v32.TOKEN_BYTES}
+    row = rows[a["cache"]]
     # lengths are 7/8 and more, or half of all on average
-    least_rows = batch * (min(128, a["context"]) + selected) * (7 / 8 if lists["lengths"] == "near" else 1 / 2)
+    listed = min(lists["window"], a["context"]) + selected
+    least_rows = batch * listed * (7 / 8 if lists["lengths"] == "near" else 1 / 2)
     sets = timing.cold_sets(least_rows * row, l2_bytes)
-    window = batch * WINDOW_PAGE
+    window = batch * WINDOW_PAGE if lists["window"] else WINDOW_PAGE
     whole = batch * tokens if selected else page
     least = batch * min(tokens, -(-max(selected, 1) // page) * page) if selected else page
     allowed = int(budget // sets / row - window) // page * page

@@ -16,9 +16,10 @@ from .limits import TABLE
 from .rows import why
 
 CONTEXT = 8192
-"""Context of the timed points: lists of 128 and 512 entries, nearly full."""
+"""Context of the timed points, whose lists are nearly full."""
 
-WIDTH = 640
+LISTS = {"bf16": ("flash", 640), "fp8": ("flash", 640), "v32": ("v32", 2048)}
+"""By cache format: the shape of the timed points, and how many entries its lists have."""
 
 NEAR = 0.01
 """A candidate within this share of the fastest is as fast: of those the one with the fewest splits is taken."""
@@ -51,21 +52,22 @@ def candidates(bucket: Bucket, sm: int) -> list[tuple]:
     Entries: those of `split_count`'s rule, half as many, twice as many, and one tile; each once, and no split smaller
     than a tile.
     """
-    from ..kernels.sparse_mla import mma, mma_fp8
+    from ..kernels.sparse_mla import mma, mma_fp8, mma_v32
     from ..kernels.sparse_mla.launch import split_count
     from ..kernels.sparse_mla.op import tuner_of
 
-    bound = {("mma", "bf16"): mma.shared_bytes, ("mma", "fp8"): mma_fp8.shared_bytes}.get((bucket.kernel, bucket.cache))
-    rule = -(-WIDTH // split_count(bucket.kernel, bucket.batch, bucket.heads, WIDTH))
+    shared = {"bf16": mma, "fp8": mma_fp8, "v32": mma_v32}[bucket.cache].shared_bytes
+    width = LISTS[bucket.cache][1]
+    rule = -(-width // split_count(bucket.kernel, bucket.batch, bucket.heads, width))
     found = []
     for config in tuner_of(bucket.kernel, bucket.cache).configs:
         tile = config.kwargs["BLOCK_N"]
-        if bound and bound(config, sm) > TABLE[sm].shared_per_cta:
+        if bucket.kernel == "mma" and shared(config, sm) > TABLE[sm].shared_per_cta:
             continue
         if config.kwargs.get("BLOCK_H", 0) >= max(2 * bucket.heads, 17):
             continue  # a tile of heads that is mostly empty: see mma.fitting
         wanted = (rule, rule // 2, 2 * rule, tile)
-        sizes = {max(1, -(-min(entries, WIDTH) // tile)) * tile for entries in wanted}
+        sizes = {max(1, -(-min(entries, width) // tile)) * tile for entries in wanted}
         found += [(config, entries) for entries in sorted(sizes)]
     return found
 
@@ -76,7 +78,7 @@ def plan_tune(buckets: list[Bucket], params: Any) -> list[Probe]:
     return [
         sweep.point_probe(
             {"kernel": b.kernel, "cache": b.cache, "heads": b.heads, "batch": b.batch, "context": CONTEXT}
-            | {"shape": "flash"},
+            | {"shape": LISTS[b.cache][0]},
             args,
             params,
             job="capturebook.measure.tune:run",
@@ -121,7 +123,7 @@ def entry(record: Record, facts: dict) -> dict:
     source = (
         f"timed on an {facts['gpu']['name']} on {record.started[:10]} (torch {facts['torch']}, "
         f"triton {facts['triton']}): {times[name]:.2f} us at batch {point['batch']}, {point['heads']} heads, "
-        f"{WIDTH} entries cold in L2, the best of {len(times)} candidates"
+        f"{LISTS[point['cache']][1]} entries cold in L2, the best of {len(times)} candidates"
     )
     return {
         "config": variants[name]["config_kwargs"],

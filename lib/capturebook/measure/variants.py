@@ -1,14 +1,12 @@
 """What a sweep of sparse MLA decode times: our kernels (tuned live, pinned or as given) and peers, checked first."""
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from ..records import finite
+from . import peers
 from .peers import PEERS
 from .poison import fresh_memory_is_nan
-from .specialise import Specialisation
 
 TUNINGS = ("live", "pinned", "given")
 
@@ -75,29 +73,13 @@ def _given(variant: dict, cache: str, inputs) -> Callable:
     )
 
 
-def compile_given(given: list[dict], cache: str, inputs) -> None:
-    """Compile the kernels of "given" variants side by side, so that their first calls find them in Triton's cache."""
-    import torch
-    import triton
+def missing(kernel: str, cache: str, heads: int, sm: int) -> str:
+    """Why a variant, a peer or ours, cannot be timed here, or ""."""
+    from ..kernels.sparse_mla.op import reads
 
-    from ..kernels.sparse_mla import launch
-    from ..kernels.sparse_mla.op import tuner_of
-    from .specialise import specialise
-
-    major, minor = torch.cuda.get_device_capability()
-    sm, (batch, heads, _) = major * 10 + minor, inputs.q.shape
-    width = inputs.window_indices.shape[1] + inputs.extra_indices.shape[1]
-    found = {}
-    for variant in given:
-        kernel = variant["kernel"]
-        splits = launch.split_count(kernel, batch, heads, width, variant["entries"])
-        out, lse = launch.targets(inputs.q, splits)
-        args = launch.main_arguments(inputs.tensors(), out, lse, inputs.scale, splits == 1)
-        args |= launch.constants_of(kernel, cache, sm)
-        one = specialise(tuner_of(kernel, cache).fn, args, triton.Config(**variant["config"]), sm)
-        found[one.key()] = one
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(Specialisation.store, found.values()))
+    if kernel in PEERS:
+        return peers.missing(kernel, cache, heads, sm)
+    return "" if reads(kernel, cache) else f"{kernel} has no kernel for a {cache} cache"
 
 
 def chosen(variant: dict, heads: int, batch: int, cache: str = "bf16") -> str:

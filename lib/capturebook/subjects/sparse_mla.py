@@ -43,15 +43,16 @@ def build(
     """The decode step on CUDA, or on a CPU without overlap. hidden: width of x; heads: query heads of this rank.
 
     cache: "bf16", or "fp8", the pages that DeepSeek-V4 is served with, of which the kernels have their own versions.
-    shapes: names of kernels.sparse_mla.shapes: the step is of the first, the sweep times all. peers: names of
-    measure.peers that the sweep times beside the kernels; the step has none of them.
+    shapes: names of kernels.sparse_mla.shapes: the step is of the first, the sweep times all; one with a format of its
+    own ("flash bf16", "v32") has that. peers: names of measure.peers that the sweep times beside the kernels; the step
+    has none of them.
 
     Raises ValueError naming the option.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    tuner = None if kernel in ("gluon", "auto") else tuner_of(kernel, cache)
     lists = shape_of(next(iter(shapes)))
-    heads = lists.heads or heads
+    heads, cache = lists.heads or heads, lists.cache or cache
+    tuner = None if kernel in ("gluon", "auto") else tuner_of(kernel, cache)
     if overlap and device == "cpu":
         raise ValueError("overlap: true; a CPU has no streams, allowed here: false")
     weight = torch.randn(hidden, 512, generator=torch.Generator().manual_seed(1)).to(device, torch.bfloat16)
@@ -60,7 +61,7 @@ def build(
     side = torch.cuda.Stream() if overlap else None
 
     def inputs(seed: int) -> tuple:
-        new = make_inputs(seed, batch=batch, heads=heads, device=device, **lists.inputs(context))
+        new = make_inputs(seed, batch=batch, heads=heads, device=device, cache=cache, **lists.inputs(context))
         generator = torch.Generator().manual_seed(seed)
         x = torch.randn(batch, hidden, generator=generator).to(device, torch.bfloat16)
         return (x, new.q, new.window_indices, new.window_lengths, new.extra_indices, new.extra_lengths)
