@@ -208,9 +208,14 @@ def test_what_is_shown_of_it(monkeypatch):
         "inconsistent with itself",
         "not reproduced",
         "KV capacity",
+        "inconsistent with itself: the indexer's gain",
+        "(stock at batch 1, 8192 of 131072)",
+        "8 GPUs, memory fraction 0.9, beside the story's 2.58 million",
+        "Tokens a second of one rank over concurrency",
+        "All 48 rows",
     ):
         assert text in shown.text, text
-    assert shown.html.count("<figure>") == 1 and "Extrapolated to 2 + 21 + 20 layers" in shown.html
+    assert shown.html.count("<figure>") == 2 and "extrapolated to 2 + 21 + 20 layers" in shown.html
     skipped = [{**point, "us": [], "status": "skipped", "reason": "no GPU"} for point in points]
     assert figures_decode.NOT_HERE in figures_decode.decode(skipped).text
     assert "Another subject" in figures_decode.decode([{"variant": "mma", "us": [1.0]}]).text

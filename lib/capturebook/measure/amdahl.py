@@ -37,9 +37,9 @@ def factor_of(before: float, after: float) -> float:
 
 
 def verdicts(story: dict = STORY) -> list[dict]:
-    """Pairs of the story's numbers, taken to be of one step: what they say together, as claims, status and text.
+    """Pairs of the story's numbers, taken to be of one step: what they say together, as of, claims, status and text.
 
-    status: "possible", or "inconsistent with itself", which numbers of two different steps (another concurrency, say)
+    of: keys of those numbers in `decode_model.story`. status: "possible", or "inconsistent with itself", which numbers of two different steps (another concurrency, say)
     may be without either being false.
     """
     low, high = story["mma"]
@@ -51,30 +51,35 @@ def verdicts(story: dict = STORY) -> list[dict]:
     least = share_needed(fused)
     return [
         _verdict(
+            ("mma", "before"),
             "the MMA kernel's gain and attention's share before it",
             high <= most,
             f"attention at {before:.0%} can give {most:.2f}x at most, and {low}x to {high}x is claimed: {high}x needs "
             f"{share_needed(high):.0%}",
         ),
         _verdict(
+            ("mma", "before", "after"),
             "attention's shares before and after, and the gain",
             low <= got,
             f"from {before:.0%} to {after:.0%} the kernel got {factor_of(before, after):.1f}x faster and the step "
             f"{got:.2f}x; {low}x to {high}x is claimed",
         ),
         _verdict(
+            ("indexer", "before"),
             "the indexer's gain and attention's share, both before either fix",
             before <= 1 - needed,
             f"{story['indexer']:g}x needs the indexer at {needed:.1%} of the step, which leaves {1 - needed:.1%} for "
             f"attention's {before:.0%}",
         ),
         _verdict(
+            ("glue", "fused"),
             "the glue's share after both fixes and the gain from fusing it",
             least <= story["glue"],
             f"{fused:g}x needs {least:.0%} at least; at {story['glue']:.0%} the glue must get "
             f"{story['glue'] / (1 / fused - 1 + story['glue']):.1f}x faster",
         ),
         _verdict(
+            ("after", "glue"),
             "attention's and the glue's shares after both fixes",
             after + story["glue"] <= 1,
             f"{after:.0%} and {story['glue']:.0%} leave {1 - after - story['glue']:.0%} for matmuls and the indexer",
@@ -82,5 +87,8 @@ def verdicts(story: dict = STORY) -> list[dict]:
     ]
 
 
-def _verdict(claims: str, possible: bool, text: str) -> dict:
-    return {"claims": claims, "status": "possible" if possible else "inconsistent with itself", "text": text}
+INCONSISTENT = "inconsistent with itself"
+
+
+def _verdict(of: tuple[str, ...], claims: str, possible: bool, text: str) -> dict:
+    return {"of": of, "claims": claims, "status": "possible" if possible else INCONSISTENT, "text": text}

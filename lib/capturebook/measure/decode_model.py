@@ -56,11 +56,12 @@ INDEXER = ((MMA, BOTH), ("mma, torch indexer", BOTH), ("own heads only, torch in
 
 
 def story(rows: list[dict]) -> list[dict]:
-    """The story's numbers beside what was measured: claim, told, measured, status, where.
+    """The story's numbers beside what was measured: key, claim, told, measured, ends, status, where.
 
     rows: of `whole`. status: "reproduced" where a number is within a tenth of what the story tells (of the MMA kernel's
     gain, which it tells over all concurrencies, at every point), "not reproduced", or "not measured". where: (rung
-    before, batch, context, max_context) at which it is. What refutes a number is `amdahl.verdicts` alone.
+    before, batch, context, max_context) at which it is; ends: those of the least and the most. What refutes a number
+    is `amdahl.verdicts` alone.
     """
     told = amdahl.STORY
     at = {(r["variant"], r["batch"], r["context"], r["max_context"]): r for r in rows}
@@ -79,20 +80,24 @@ def story(rows: list[dict]) -> list[dict]:
     indexer = {key: value for key, value in gains(*INDEXER).items() if key[1] == 64}
     before, after = told["attention"]
     return [
-        _beside("gain from the MMA kernel, over all concurrencies", told["mma"], gains((STOCK, MMA)), every=True),
-        _beside("gain from the bounded indexer at concurrency 64", (told["indexer"],) * 2, indexer),
-        _beside("attention's share before the MMA kernel", (before, before), shares(STOCK, "attention")),
-        _beside("attention's share after it", (after, after), shares(MMA, "attention")),
-        _beside("the glue's share after both fixes", (told["glue"],) * 2, shares(BOTH, "glue")),
-        _beside("gain from fusing the glue", (told["fused"],) * 2, gains((BOTH, FUSED))),
+        _beside(
+            "mma", "gain from the MMA kernel, over all concurrencies", told["mma"], gains((STOCK, MMA)), every=True
+        ),
+        _beside("indexer", "gain from the bounded indexer at concurrency 64", (told["indexer"],) * 2, indexer),
+        _beside("before", "attention's share before the MMA kernel", (before, before), shares(STOCK, "attention")),
+        _beside("after", "attention's share after it", (after, after), shares(MMA, "attention")),
+        _beside("glue", "the glue's share after both fixes", (told["glue"],) * 2, shares(BOTH, "glue")),
+        _beside("fused", "gain from fusing the glue", (told["fused"],) * 2, gains((BOTH, FUSED))),
     ]
 
 
-def _beside(claim: str, told: tuple[float, float], found: dict[tuple, float], every: bool = False) -> dict:
+def _beside(key: str, claim: str, told: tuple[float, float], found: dict[tuple, float], every: bool = False) -> dict:
     low, high = told[0] * (1 - NEAR), told[1] * (1 + NEAR)
     where = [place for place, value in sorted(found.items()) if low <= value <= high]
-    status = "not measured"
+    status, ends = "not measured", []
     if found:
         status = "reproduced" if where and (len(where) == len(found) or not every) else "not reproduced"
-    measured = (min(found.values()), max(found.values())) if found else None
-    return {"claim": claim, "told": told, "measured": measured, "status": status, "where": where}
+        ends = [min(found, key=found.get), max(found, key=found.get)]
+    measured = tuple(found[place] for place in ends) or None
+    row = {"key": key, "claim": claim, "told": told, "measured": measured, "ends": ends}
+    return row | {"status": status, "where": where}

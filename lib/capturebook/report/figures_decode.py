@@ -1,13 +1,13 @@
-"""The decode step: a layer's time by rung and class of work, the whole model, the story's numbers, KV capacity."""
+"""The decode step: a layer's time by rung and class of work, the whole model, its throughput over concurrency."""
 
-from ..measure import amdahl, kv_capacity
-from ..measure.decode_model import share, story, whole
+from ..measure.decode_model import share, whole
 from ..measure.kernel_classes import CLASSES
 from ..measure.rows import sweep_points
 from ..records import Record
 from . import draw, words
-from .block import Block, details, heading, paragraph, table
+from .block import Block, details, paragraph, table
 from .figures_decode_jobs import jobs
+from .figures_decode_story import capacity, told
 
 NOT_HERE = "No layer of the decode step was timed here."
 RANK = {8: "one rank of eight: 8 heads, experts at an eighth of their width, no communication"}
@@ -18,7 +18,9 @@ def decode(records: list[Record]) -> Block:
     points, beside = sweep_points(records), jobs(records)
     if not any(p.get("layer") for p in points):
         return beside or paragraph("Another subject: no layer of the decode step was asked for.")
-    found = layers(points) + model(points) + told(points)
+    found = layers(points) + model(points)
+    rows = whole(points)
+    found = (found + throughput(rows) if rows else found) + told(rows)
     return found + beside + capacity() if beside else found + capacity()
 
 
@@ -32,19 +34,28 @@ def layers(points: list[dict]) -> Block:
         return paragraph(NOT_HERE)
     columns = ["Layer", "Batch", "Context", "Rung", "µs", "Gain", "tok/s", *(f"{c} µs" for c in CLASSES), "Launches"]
     first = {}
-    rows = []
+    rows, key = [], fullest(timed)
     for p in timed:
         place = (p["layer"], p["batch"], p["context"], p["max_context"])
         first.setdefault(place, p["median_us"])
         classes = [f"{p['classes'][c]:.1f}" for c in CLASSES] if p.get("classes") else [None] * len(CLASSES)
-        launches = f"{sum(p['launches'].values()):.0f}" if p.get("launches") else None
+        launches = sum(p["launches"].values()) if p.get("launches") else p.get("nodes")
         rows.append(
             [
                 p["layer"], p["batch"], f"{p['context']} of {p['max_context']}", p["variant"], f"{p['median_us']:.1f}",
-                f"{first[place] / p['median_us']:.2f}x", f"{p['tokens_per_second']:,.0f}", *classes, launches,
+                f"{first[place] / p['median_us']:.2f}x", f"{p['tokens_per_second']:,.0f}", *classes,
+                f"{launches:.0f}" if launches else None,
             ]
         )  # fmt: skip
-    return table(columns, rows, f"A layer of V4-Flash on {_rank(timed)}")
+    shown = [row for row, p in zip(rows, timed) if (p["batch"], p["context"], p["max_context"]) == key]
+    found = table(columns, shown, f"A layer of V4-Flash on {_rank(timed)}")
+    return found + details(f"All {len(rows)} rows", table(columns, rows)) if len(shown) < len(rows) else found
+
+
+def fullest(points: list[dict]) -> tuple:
+    """(batch, context, max_context) at which the most rungs were measured, the first of such places."""
+    places = [(p["batch"], p["context"], p["max_context"]) for p in points]
+    return max(dict.fromkeys(places), key=places.count)
 
 
 def _rank(points: list[dict]) -> str:
@@ -60,11 +71,13 @@ def model(points: list[dict]) -> Block:
         return paragraph("The whole model is not extrapolated: that takes a timed layer of each kind at one point.")
     columns = ["Rung", "Batch", "Context", "ms a token", "tok/s", *(f"{c}" for c in CLASSES), "Launches"]
     data = table(columns, [_model_row(row) for row in rows])
+    key = fullest(rows)
+    rows = [row for row in rows if (row["batch"], row["context"], row["max_context"]) == key]
     best = max(rows, key=lambda row: row["tokens_per_second"])
     alt = f"GPU time of a step by class of work for {words.counted(len(rows), 'rung')}; most tokens a second: "
     alt += f"{best['tokens_per_second']:,.0f} with {best['variant']} at batch {best['batch']}."
     caption = (
-        "Extrapolated to 2 + 21 + 20 layers, embedding and head included, from a layer of each kind "
+        f"At {words.point(rows[0])}, extrapolated to 2 + 21 + 20 layers, embedding and head included, from a layer of each kind "
         f"({_rank([p for p in points if p.get('layer')])}). Bars: GPU time by class of a profiled replay; rungs with "
         "side streams have a total alone. Sampling, communication and scheduling are not in it."
     )
@@ -80,7 +93,7 @@ def _model_row(row: dict) -> list:
 
 
 def _draw(rows: list[dict], width: float):
-    names = [f"{row['variant']} · batch {row['batch']}, {row['context']} of {row['max_context']}" for row in rows]
+    names = [row["variant"] for row in rows]
     colours = ("#d55e00", "#cc79a7", "#009e73", "#0072b2", "#e69f00", "#b9c2cb")
     with draw.canvas(width, 0.5) as fig:
         axes = fig.subplots()
@@ -104,51 +117,56 @@ def _draw(rows: list[dict], width: float):
     return fig
 
 
-def told(points: list[dict]) -> Block:
-    """The story's numbers: what was measured of each and where it is so, and which cannot be true together."""
-    rows = [
-        [row["claim"], _range(row["told"]), _range(row["measured"]), row["status"], _where(row["where"])]
-        for row in story(whole(points))
-    ]
-    columns = ["The story tells", "Told", "Measured, least to most", "Status", "Where it is so"]
-    beside = table(columns, rows, "Beside what was measured here (within a tenth: reproduced)")
-    claims = [[one["claims"], one["status"], one["text"]] for one in amdahl.verdicts()]
-    return beside + table(["Numbers of one step", "Together", "Why"], claims, "By Amdahl's law, whatever the machine")
+def throughput(rows: list[dict]) -> Block:
+    """Tokens a second of the model over concurrency and context, with the first rung and with the last, extrapolated.
 
-
-def _range(pair: tuple[float, float] | None) -> str | None:
-    if pair is None:
-        return None
-    low, high = (f"{value:.3g}" for value in pair)
-    return low if low == high else f"{low} to {high}"
-
-
-def _where(places: list[tuple]) -> str:
-    return "; ".join(f"{rung} at batch {batch}, {context} of {most}" for rung, batch, context, most in places)
-
-
-def capacity(context: int = 8192) -> Block:
-    """Tokens of context that fit beside the weights, computed from formats and sizes, next to the story's number."""
-    rows = [
+    rows: of `whole`. At other maximum contexts: in the table alone.
+    """
+    by_place: dict[tuple, list[dict]] = {}
+    for row in rows:
+        by_place.setdefault((row["max_context"], row["context"], row["batch"]), []).append(row)
+    ends = {place: (of[0], max(of, key=lambda row: row["tokens_per_second"])) for place, of in by_place.items()}
+    shown = [
         [
-            row["gpu"], row["gpus"], f"{row['fraction']:g}", row["cache"], row["window"], row["attention"],
-            f"{row['bytes_per_token']:,.0f}", f"{row['tokens'] / 1e6:.2f}",
-            f"{row['over_story']:.2f}" if row["over_story"] else None,
+            batch, f"{context} of {most}", f"{before['us'] / 1e3:.2f}", f"{before['tokens_per_second']:,.0f}",
+            f"{after['us'] / 1e3:.2f}", f"{after['tokens_per_second']:,.0f}", f"{before['us'] / after['us']:.1f}x",
+            after["variant"],
         ]
-        for row in kv_capacity.table(context)
+        for (most, context, batch), (before, after) in sorted(ends.items())
     ]  # fmt: skip
-    columns = ["GPU", "GPUs", "Memory fraction", "Cache and keys", "Window rows", "Attention", "Bytes a token"]
-    columns += ["Million tokens", "Over the story's"]
-    kinds = [
-        [row["layer"], row["layers"], f"{row['bytes_per_token']:.2f}", f"{row['request_bytes'] / 2**20:.2f}",
-         f"{row['share']:.1%}"]
-        for row in kv_capacity.by_layer(kv_capacity.Pools(), context)
-    ]  # fmt: skip
-    said = paragraph(
-        f"Computed, not measured, for requests of {context:,} tokens; the story tells "
-        f"{kv_capacity.SEED_TOKENS / 1e6:.2f} million on {kv_capacity.SEED_GPUS} GPUs and not how. "
-        f"Assumed: {kv_capacity.ASSUMED}."
+    columns = ["Batch", "Context", f"{rows[0]['variant']}, ms", "tok/s", "Best, ms", "tok/s", "Gain", "Best rung"]
+    data = table(columns, shown, "A token of all 43 layers on one rank, extrapolated")
+    if len({batch for _, _, batch in ends}) == 1:
+        return data
+    most = min(place[0] for place in ends)
+    lines = {place: pair for place, pair in ends.items() if place[0] == most}
+    top = max(lines.values(), key=lambda pair: pair[1]["tokens_per_second"])[1]
+    alt = f"Tokens a second over batch, a line for each context, dashed with {rows[0]['variant']}, solid with the best "
+    alt += f"rung; most: {top['tokens_per_second']:,.0f} at {words.point(top)}."
+    caption = (
+        "Tokens a second of one rank over concurrency, extrapolated to 43 layers: dashed with stock parts, solid with "
+        f"the best rung, room for {most:,} tokens. No communication between ranks is in it, which takes more of a step "
+        "the faster the rest gets."
     )
-    each = ["Layer", "Layers", "Bytes a token in one", "MiB a request in all", "Share"]
-    whole_table = details(f"All {len(rows)} rows", table(columns, rows))
-    return heading("KV capacity") + said + table(each, kinds, "fp8, window evicted") + whole_table
+    return draw.figure(_lines(lines, 6.4), alt, caption, data, _lines(lines, draw.NARROW))
+
+
+def _lines(ends: dict[tuple, tuple[dict, dict]], width: float):
+    with draw.canvas(width, 3.1) as fig:
+        axes = fig.subplots()
+        contexts = sorted({context for _, context, _ in ends})
+        for context, (colour, marker, _) in zip(contexts, draw.SERIES * len(contexts)):
+            here = sorted((batch, pair) for (_, at, batch), pair in ends.items() if at == context)
+            batches = [batch for batch, _ in here]
+            for which, style in ((0, "--"), (1, "-")):
+                speeds = [pair[which]["tokens_per_second"] for _, pair in here]
+                label = f"{context:,} tokens" if which else None
+                axes.plot(batches, speeds, style, marker=marker, color=colour, label=label, markersize=4)
+        axes.set(xscale="log", yscale="log", xlabel="batch (requests)", ylabel="tok/s of a rank")
+        sizes = sorted({batch for _, _, batch in ends})
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.minorticks_off()
+        axes.grid(True)
+        fig.legend(loc="outside lower left", ncols=2 if width < 5 else 4, frameon=False)
+    return fig
