@@ -78,8 +78,8 @@ def model(points: list[dict]) -> Block:
     alt += f"{best['tokens_per_second']:,.0f} with {best['variant']} at batch {best['batch']}."
     caption = (
         f"At {words.point(rows[0])}, extrapolated to 2 + 21 + 20 layers, embedding and head included, from a layer of "
-        f"each kind ({_rank([p for p in points if p.get('layer')])}). Bars: GPU time by class of a profiled replay; rungs with "
-        "side streams have a total alone. Sampling, communication and scheduling are not in it."
+        f"each kind ({_rank([p for p in points if p.get('layer')])}). Bars: GPU time by class of a profiled replay; "
+        "rungs with side streams have a total alone. Sampling, communication and scheduling are not in it."
     )
     return draw.figure(_draw(rows, 7.2), alt, caption, data, _draw(rows, draw.NARROW))
 
