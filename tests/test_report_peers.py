@@ -2,6 +2,7 @@
 
 import pytest
 
+from capturebook.measure import targets
 from capturebook.report import figures_peers, figures_sweep
 
 COMMON = {
@@ -16,7 +17,7 @@ COMMON |= {"floor_us": 0.5, "floor_bound": "bytes", "tokens_per_second": 1.0, "t
 
 
 def point(kernel, us, padded=None, **more):
-    timed = {"share": 0.5 / us[1], "padded_heads": padded} if us else {}
+    timed = {"share": 0.5 / us[len(us) // 2], "padded_heads": padded, "config": "As it is"} if us else {}
     return {**COMMON, "variant": kernel, "kernel": kernel, "us": us, "status": "pass", **timed, **more}
 
 
@@ -28,32 +29,81 @@ POINTS = [
 ]
 
 
-def rows(points):
+def tables(points):
+    """{caption, or the first column: [{column: cell}]} of the block."""
     import html
     import re
 
-    block = figures_peers.compared(points)
-    found = re.findall(r"<tr>(.*?)</tr>", block.html)
-    return [[html.unescape(re.sub("<[^>]*>", "", c)) for c in re.findall(r"<t[hd].*?>(.*?)</t[hd]>", r)] for r in found]
+    found, text = {}, figures_peers.compared(points).html
+    for one in re.findall(r"<table>(.*?)</table>", text):
+        lines = [re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", one)]
+        lines = [[html.unescape(re.sub("<[^>]*>", " ", cell)).strip() for cell in line] for line in lines]
+        title = re.search(r"<caption>(.*?)</caption>", one)
+        found[title.group(1) if title else lines[0][0]] = [dict(zip(lines[0], line)) for line in lines[1:]]
+    return found
+
+
+FLASH = "V4-Flash, 128 + 512 tokens, fp8 pages, 8 heads, context 8,192"
 
 
 def test_ratios_are_taken_within_a_point():
-    head, *body = rows([*POINTS, point("mma", [4.9, 5.0, 5.1], 16, batch=1)])
-    told = {(row[2], row[6]): dict(zip(head, row)) for row in body}
-    mma = told["8", "mma"]
-    assert (mma["Heads"], mma["Computed"], mma["Median (µs)"], mma["Times the floor"]) == ("8", "16", "10.00", "20")
-    assert (mma["SIMT over this"], mma["This over FlashMLA"]) == ("3.0", "0.80")
+    found = tables([*POINTS, point("mma", [4.9, 5.0, 5.1], 16, batch=1)])
+    alone, both = found[f"{FLASH}. As it is."]
+    assert (both["Batch"], both["Ours (µs)"], both["FlashMLA (µs)"], both["Ours / FlashMLA"]) == (
+        "batch 8", "10.00", "12.50", "0.80"
+    )  # fmt: skip
+    assert (both["SIMT (µs)"], both["SIMT / ours"], both["Ours / floor"]) == ("30.00", "3.0", "20")
+    assert both["Heads"] == "8, ours as 16, FlashMLA as 64"
+    assert (alone["Batch"], alone["Ours / FlashMLA"], alone["SIMT / ours"]) == ("batch 1", "", "")
+    assert "Target" not in both, "no point says that it ran on an H200"
+    told = {(row["Batch"], row["What"]): row for row in found["What"]}
     assert told["8", "flashmla"]["This over FlashMLA"] == "" and told["8", "flashmla"]["SIMT over this"] == "2.4"
-    assert told["8", "sdpa"]["Limited by"] == "skipped: out is off by 0.1 (not timed)"
-    assert told["1", "mma"]["SIMT over this"] == "" and told["1", "mma"]["This over FlashMLA"] == ""
+    assert found["Not timed"] == [
+        {"Not timed": "sdpa", "Status": "skipped", "Why": "out is off by 0.1 (not timed)", "Where": "flash 8"}
+    ]
+
+
+def test_auto_is_ours_where_it_was_timed():
+    ours = figures_peers._roles([point("mma", [9.0], 16), point("gluon", [8.0], 64), point("auto", [7.0], 64)])
+    assert ours["ours"]["kernel"] == "auto" and set(ours) == {"ours"}
+
+
+@pytest.mark.parametrize(
+    "us, ratio, said", [(8.0, "0.64", "met"), (8.3, "0.66", "within 3 %"), (8.5, "0.68", "missed")]
+)
+def test_a_target_is_met_by_a_ratio_of_the_same_process(us, ratio, said):
+    """At batch 1 the issue asks for 0.65 of FlashMLA's time, and calls equal what is within 3 %."""
+    here = {"batch": 1, "gpu": "NVIDIA H200"}
+    group = [point("auto", [us], 16, **here), point("flashmla", [12.5], 64, **here)]
+    (row,) = tables(group)[f"{FLASH}. As it is."]
+    assert row["Ours / FlashMLA"] == ratio and row["Target"].endswith(f"ratio ≤ 0.65: {said}")
+    text = figures_peers.compared(group).text
+    missed = "Missed: ours / FlashMLA of flash in fp8 at batch 1." in text
+    assert missed == (said == "missed") and f"{0 if missed else 1} of 1 target met" in text
+    elsewhere = [{**p, "gpu": "NVIDIA RTX PRO 6000"} for p in group]
+    (row,) = tables(elsewhere)[f"{FLASH}. As it is."]
+    assert "Target" not in row and "No targets" in figures_peers.compared(elsewhere).text
+
+
+def test_targets_of_bf16_are_times_and_the_gain_over_the_stock_kernel():
+    here = {**COMMON, "batch": 64, "gpu": "NVIDIA H200", "cache": "bf16"}
+    judged = targets.judged(here, 30.0, 1200.0, 25.0)
+    assert [(t["what"], t["target"], t["met"]) for t in judged] == [
+        ("ours, µs", 28.0, "missed"), ("SIMT / ours", 30.0, "met"), ("SIMT, µs", 1200.0, "met")
+    ]  # fmt: skip
+    assert [t["met"] for t in targets.judged(here, 28.0, 820.0, None)] == ["met", "equal", "met"]
+    assert targets.judged(here, 27.0) == [
+        {"what": "ours, µs", "found": 27.0, "target": 28.0, "least": False, "met": "met"}
+    ]
+    assert targets.judged({**here, "batch": 2}, 27.0) == [] == targets.judged({**here, "gpu": "NVIDIA H100"}, 27.0)
 
 
 @pytest.mark.parametrize(
     "share, bound, said",
     [
-        (0.6, "bytes", "bytes (60% of its rate)"),
-        (0.5, "flops", "tensor pipe (50% of its rate)"),
-        (0.05, "flops", "neither bytes nor tensor pipe (5% of the nearer): latency, instructions"),
+        (0.6, "bytes", "bytes (60%)"),
+        (0.5, "flops", "tensor pipe (50%)"),
+        (0.05, "flops", "latency (5% of tensor pipe)"),
         (None, None, ""),
     ],
 )
@@ -61,13 +111,16 @@ def test_what_limits(share, bound, said):
     assert figures_peers.limit({"share": share, "floor_bound": bound}) == said
 
 
-def test_points_without_lists_have_no_row_and_other_shapes_a_panel():
+def test_points_without_lists_have_no_row_and_other_shapes_and_formats_a_panel():
     own = {**POINTS[0], "lists": None}
     assert figures_peers.compared([own]).text.strip() == "Nothing of sparse MLA decode was timed."
     pro = {**POINTS[1], "shape": "pro", "lists": "V4-Pro, 128 + 1024 tokens"}
-    assert "one panel for each of: context 8,192; V4-Pro, 128 + 1024 tokens, context 8,192" in (
-        figures_sweep.sweep([POINTS[0], pro]).html
-    )
+    bf16 = {**POINTS[1], "cache": "bf16", "variant": "mma"}
+    html = figures_sweep.sweep([POINTS[0], pro, bf16]).html
+    assert (
+        "for simt, mma, one panel for each of: V4-Flash, 128 + 512 tokens, fp8, context 8,192; "
+        "V4-Pro, 128 + 1024 tokens, fp8, context 8,192; V4-Flash, 128 + 512 tokens, bf16, context 8,192."
+    ) in html
 
 
 def test_the_recorded_run_beside_flashmla_is_whole_where_it_ran(repo):
@@ -87,8 +140,7 @@ def test_the_recorded_run_beside_flashmla_is_whole_where_it_ran(repo):
         )
         assert all(len(us) == 15 for us in record.samples.values())
         assert record.payload["sets"] * record.payload["batch"] * 560 * 585 >= 180e6
-    head, *body = rows(sweep_points(records))
-    told = {(row[2], row[6]): dict(zip(head, row)) for row in body}
+    told = {(row["Batch"], row["What"]): row for row in tables(sweep_points(records))["What"]}
     for record in timed:
         ours, theirs = (median(record.samples[name]) for name in ("auto fp8", "flashmla fp8"))
         assert told[str(record.payload["batch"]), "auto"]["This over FlashMLA"] == f"{ours / theirs:.2f}"

@@ -121,6 +121,7 @@ def measure(a: dict, ctx, ahead: Iterable[dict] = ()) -> dict:
         return {"status": "skipped", "reason": size.problem, "payload": common(a, size, None)}
     inputs = draw(a, size, ctx.seed, "cuda")
     payload = common(a, size, inputs) | {"left": {}, "seconds": watch.seconds}
+    payload["gpu"] = torch.cuda.get_device_name()
     watch.lap("inputs")
     compile_ahead([a, *ahead])
     watch.lap("compile")

@@ -1,30 +1,51 @@
-"""The sweep of sparse MLA beside its peers: ratios within each point, real and computed heads, and what limits each."""
+"""Sparse MLA beside its peers: times and ratios at every batch, targets, heads computed, and what limits each."""
 
 from statistics import median
 
 from markupsafe import Markup
 
+from ..measure.targets import judged
 from . import words
-from .block import Block, paragraph, table
+from .block import Block, details, paragraph, table
 
 FLASHMLA = ("flashmla", "flashmla_prefill")
 
+OURS = ("auto", "gluon", "mma")
+"""The first of these that a point has is the one that is compared."""
+
 HALF = 0.5
-"""From this share of a rate on, that rate is said to limit a kernel; below both, neither does."""
+"""From this share of a rate on, that rate is said to limit a kernel; below both, latency does."""
+
+LIMITS = (
+    "Limited by bytes or by the tensor pipe is what reaches half of that rate; else by latency: chains of dependent "
+    "loads, barriers and launches, and instructions that no floor counts, such as dequantising."
+)
+
+FORMATS = {"bf16": "bf16 rows", "fp8": "fp8 pages", "v32": "fp8 tokens of 656 bytes"}
+
+MET = {"met": "met", "equal": "within 3 %", "missed": "missed"}
 
 
 def compared(points: list[dict]) -> Block:
-    """One row for each point and what was timed in it: time, times the floor, ratios to SIMT and to FlashMLA, limit.
+    """A table for each shape and format, a row for each batch; the targets; every variant, folded.
 
-    Times of one row's point come from replays in turns, in one process. A peer that was left out stands with its
-    reason. Points of a step without lists (a user's own, the indexer) have no row.
+    Times of one row come from replays in turns, in one process. Points of a step without lists (a user's own, the
+    indexer) have no row.
     """
-    rows = [row for group in _groups(points) for row in _rows(group)]
-    if not rows:
+    groups = [group for group in _groups(points) if any(p["us"] for p in group)]
+    if not groups:
         return paragraph("Nothing of sparse MLA decode was timed.")
-    columns = ["Lists", "Cache", "Batch", "Context", "Heads", "Computed", "What", "Median (µs)", "Floor (µs)"]
-    columns += ["Times the floor", "SIMT over this", "This over FlashMLA", "Limited by"]
-    return table(columns, rows)
+    whole = paragraph(_says(groups))
+    for key in dict.fromkeys(_key(group[0]) for group in groups):
+        same = (group for group in groups if _key(group[0]) == key)
+        whole = whole + _beside(sorted(same, key=lambda group: group[0]["batch"]))
+    for block in [paragraph(LIMITS), *_left(points), details("Every variant", _variants(points))]:
+        whole = whole + block
+    return whole
+
+
+def _key(p: dict) -> tuple:
+    return p["shape"], p["cache"], p["context"]
 
 
 def _groups(points: list[dict]) -> list[list[dict]]:
@@ -32,42 +53,128 @@ def _groups(points: list[dict]) -> list[list[dict]]:
     found: dict[tuple, list[dict]] = {}
     for p in points:
         if p.get("lists"):
-            found.setdefault((p["shape"], p["cache"], p["context"], p["batch"]), []).append(p)
+            found.setdefault((*_key(p), p["batch"]), []).append(p)
     return list(found.values())
 
 
-def _rows(group: list[dict]) -> list[list]:
-    times = {p["kernel"]: median(p["us"]) for p in group if p["us"]}
-    simt = times.get("simt")
-    flashmla = next((times[name] for name in FLASHMLA if name in times), None)
+def _beside(groups: list[list[dict]]) -> Block:
+    """One shape and format over batch: ours, FlashMLA, SIMT, each with its ratio."""
+    rows = [_point(group) for group in groups]
+    first = groups[0][0]
+    columns = ["Batch", "Ours (µs)", "FlashMLA (µs)", "Ours / FlashMLA", "Target", "Floor (µs)", "Ours / floor"]
+    columns += ["SIMT (µs)", "SIMT / ours", "Heads", "Limited by"]
+    here = [n for n, _ in enumerate(columns) if n < 2 or any(row[n] for row in rows)]  # none: no such peer, no target
+    peer = {p["kernel"]: p["config"] for group in groups for p in group if p["kernel"] in FLASHMLA and p["us"]}
+    caption = f"{first['lists']}, {FORMATS[first['cache']]}, {first['heads']} heads, context {first['context']:,}"
+    caption += f". {'; '.join(peer.values())}." if peer else ""
+    return table([columns[n] for n in here], [[row[n] for n in here] for row in rows], caption, stack=True)
+
+
+def _roles(group: list[dict]) -> dict[str, dict]:
+    """The timed variants of a point that are compared: "ours", "flashmla", "simt"."""
+    timed = {p["kernel"]: p for p in group if p["us"]}
+    names = {"ours": OURS, "flashmla": FLASHMLA, "simt": ("simt",)}
+    found = {role: next((timed[n] for n in kernels if n in timed), None) for role, kernels in names.items()}
+    return {role: p for role, p in found.items() if p}
+
+
+def _point(group: list[dict]) -> list:
+    roles = _roles(group)
+    us = {role: median(p["us"]) for role, p in roles.items()}
+    ours, flashmla, simt = (us.get(role) for role in ("ours", "flashmla", "simt"))
+    targets = [_target(t) for t in _judged(group)]
+    return [
+        f"batch {group[0]['batch']}", _us(ours), _us(flashmla),
+        f"{ours / flashmla:.2f}" if ours and flashmla else None,
+        Markup("<br>").join(targets) if targets else None,
+        f"{group[0]['floor_us']:.3g}" if group[0].get("floor_us") else None,
+        words.of_floor(roles["ours"]) if ours else None,
+        _us(simt), f"{simt / ours:.1f}" if simt and ours else None,
+        _heads(group[0]["heads"], roles), limit(roles["ours"]) if ours else None,
+    ]  # fmt: skip
+
+
+def _heads(real: int, roles: dict[str, dict]) -> str:
+    """The heads that were asked for, and as how many ours and FlashMLA compute them, where that is more."""
+    names = {"ours": "ours", "flashmla": "FlashMLA"}
+    more = [f"{name} as {roles[r]['padded_heads']}" for r, name in names.items()
+            if roles.get(r, {}).get("padded_heads", real) != real]  # fmt: skip
+    return f"{real}, {', '.join(more)}" if more else f"{real}, none padded"
+
+
+def _judged(group: list[dict]) -> list[dict]:
+    us = {role: median(p["us"]) for role, p in _roles(group).items()}
+    return judged(group[0], us["ours"], us.get("simt"), us.get("flashmla")) if "ours" in us else []
+
+
+def _us(value: float | None) -> str | None:
+    return f"{value:.2f}" if value else None
+
+
+def _target(t: dict) -> Markup:
+    what = t["what"].replace("ours / FlashMLA", "ratio")
+    said = f"{what} {'≥' if t['least'] else '≤'} {t['target']:g}: {MET[t['met']]}"
+    return words.badge("fail" if t["met"] == "missed" else "pass", said)
+
+
+def _says(groups: list[list[dict]]) -> str:
+    """How many targets were met, and which were not, by how much."""
+    found = [(group[0], t) for group in groups for t in _judged(group)]
+    if not found:
+        return "No targets: they are an H200's, or no point was timed that has one."
+    counts = {met: sum(t["met"] == met for _, t in found) for met in MET}
+    said = f"{counts['met'] + counts['equal']} of {words.counted(len(found), 'target')} met"
+    said += f", {counts['equal']} of them within 3 % of the figure" if counts["equal"] else ""
+    missed: dict[str, list[int]] = {}
+    for p, t in found:
+        if t["met"] == "missed":
+            what = f"{t['what']} of {p['shape']} in {p['cache']}"
+            missed.setdefault(what, []).append(p["batch"])
+    places = [f"{what} at batch {words.listed(list(map(str, sorted(own))))}" for what, own in missed.items()]
+    return f"{said}." + (f" Missed: {'; '.join(places)}." if missed else "")
+
+
+def _left(points: list[dict]) -> list[Block]:
+    """Variants that were not timed, with their reasons, each reason once."""
+    found: dict[tuple, list] = {}
+    for p in points:
+        if p.get("lists") and not p["us"] and p["reason"]:
+            found.setdefault((p["kernel"], p["status"], p["reason"]), []).append(f"{p['shape']} {p['batch']}")
+    if not found:
+        return []
+    rows = [[name, status.replace("_", " "), why, ", ".join(where)] for (name, status, why), where in found.items()]
+    return [table(["Not timed", "Status", "Why", "Where"], rows, stack=True)]
+
+
+def _variants(points: list[dict]) -> Block:
+    """One row for each variant of each point."""
+    columns = ["What", "Lists", "Cache", "Batch", "Heads", "Computed", "Median (µs)", "Times the floor"]
+    columns += ["SIMT over this", "This over FlashMLA", "Limited by", "Configuration"]
     rows = []
-    for p in group:
-        if not p["us"] and not p["reason"]:
-            continue
-        us = times.get(p["kernel"]) if p["us"] else None
-        rows.append(
-            [
-                p["lists"], p["cache"], p["batch"], p["context"], p["heads"], p.get("padded_heads"), p["kernel"],
-                f"{us:.2f}" if us else None,
-                f"{p['floor_us']:.3g}" if p.get("floor_us") else None,
-                words.of_floor(p),
-                f"{simt / us:.1f}" if us and simt and p["kernel"] != "simt" else None,
-                f"{us / flashmla:.2f}" if us and flashmla and p["kernel"] not in FLASHMLA else None,
-                limit(p) if us else Markup("{}: {}").format(p["status"].replace("_", " "), p["reason"]),
-            ]
-        )  # fmt: skip
-    return rows
+    for group in _groups(points):
+        us = {role: median(p["us"]) for role, p in _roles(group).items()}
+        simt, flashmla = us.get("simt"), us.get("flashmla")
+        for p in (p for p in group if p["us"]):
+            own = median(p["us"])
+            rows.append(
+                [
+                    p["kernel"], p["lists"], p["cache"], p["batch"], p["heads"], p.get("padded_heads"), f"{own:.2f}",
+                    words.of_floor(p),
+                    f"{simt / own:.1f}" if simt and p["kernel"] != "simt" else None,
+                    f"{own / flashmla:.2f}" if flashmla and p["kernel"] not in FLASHMLA else None,
+                    limit(p), p.get("config"),
+                ]
+            )  # fmt: skip
+    return table(columns, rows)
 
 
 def limit(p: dict) -> str:
-    """What limits a timed variant: bytes or tensor pipe where it reaches half of that rate, else neither.
+    """What limits a timed variant: bytes or tensor pipe where it reaches half of that rate, else latency.
 
-    Where neither is near, time goes to latency (a chain of dependent loads, barriers, launches) and to instructions
-    that are not counted as work, such as dequantising. "" where there is no floor.
+    Latency: a chain of dependent loads, barriers and launches, and instructions that are not counted as work, such as
+    dequantising. With the share of the nearer rate. "" where there is no floor.
     """
     if not p.get("share"):
         return ""
-    share = p["share"]
-    if share >= HALF:
-        return f"{'bytes' if p['floor_bound'] == 'bytes' else 'tensor pipe'} ({share:.0%} of its rate)"
-    return f"neither bytes nor tensor pipe ({share:.0%} of the nearer): latency, instructions"
+    nearer = "bytes" if p["floor_bound"] == "bytes" else "tensor pipe"
+    return f"{nearer} ({p['share']:.0%})" if p["share"] >= HALF else f"latency ({p['share']:.0%} of {nearer})"

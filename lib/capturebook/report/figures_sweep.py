@@ -53,8 +53,10 @@ def sweep(points: list[dict]) -> Block:
         reasons = dict.fromkeys(p["reason"] for p in points if p["reason"])
         return paragraph(f"No speed was measured: {'; '.join(reasons) or 'no sweep point was planned'}.")
     axis = "context" if len({p["batch"] for p in timed}) == 1 < len({p["context"] for p in timed}) else "batch"
-    panels = sorted({_panel(p, axis) for p in timed}, key=lambda panel: [panel[2], panel[0] or 0, panel[1] or 0])
-    variants = list(dict.fromkeys(p["variant"] for p in timed))
+    named = [_panel(p, axis)[2] for p in points]  # shapes as they were asked for, sizes by number
+    panels = {_panel(p, axis) for p in timed}
+    panels = sorted(panels, key=lambda panel: [named.index(panel[2]), panel[0] or 0, panel[1] or 0])
+    variants = list(dict.fromkeys(_series(p) for p in timed))
     best = max(timed, key=lambda p: p["tokens_per_second"])
     alt = (
         f"Time over {axis} for {', '.join(variants)}{_panels(panels, axis)}. "
@@ -75,20 +77,29 @@ def sweep(points: list[dict]) -> Block:
 
 def _panel(p: dict, axis: str) -> tuple:
     """What a panel is for: the sizes of a point that its horizontal axis does not show."""
-    shape = "" if p.get("shape", "flash") == "flash" else p["lists"]
-    shape = f"{p['layer']} layer" if p.get("layer") else shape
+    lists = (p["lists"], "" if p["cache"] == "v32" else p["cache"]) if p.get("lists") else ()
+    shape = f"{p['layer']} layer" if p.get("layer") else ", ".join(word for word in lists if word)
     return (p["context"] if axis == "batch" else p["batch"], p.get("max_context"), shape)
+
+
+def _series(p: dict) -> str:
+    """What a line is called: the panels of sparse MLA differ in format, so its variants need not say theirs."""
+    if not p.get("lists"):
+        return p["variant"]
+    return "FlashMLA" if p["kernel"].startswith("flashmla") else p["kernel"]
 
 
 def _title(panel: tuple, axis: str) -> str:
     size, most, shape = panel
+    if shape and not most:
+        return f"{shape}\n{'context' if axis == 'batch' else 'batch'} {size:,}" if size else shape
     shown = [shape] if shape else []
     shown += [f"{'context' if axis == 'batch' else 'batch'} {size:,}"] if size else []
     return ", ".join([*shown, *([f"room for {most:,}"] if most else [])])
 
 
 def _panels(panels: list[tuple], axis: str) -> str:
-    titles = [title for title in (_title(panel, axis) for panel in panels) if title]
+    titles = [title.replace("\n", ", ") for title in (_title(panel, axis) for panel in panels) if title]
     return f", one panel for each of: {'; '.join(titles)}" if titles else ""
 
 
@@ -104,7 +115,7 @@ def _draw(points: list[dict], axis: str, panels: list[tuple], variants: list[str
         for axes, panel in zip(grid.flat, panels):
             here = sorted((p for p in points if _panel(p, axis) == panel), key=lambda p: p[axis])
             for variant, style in zip(variants, draw.SERIES * len(variants)):
-                _draw_series(axes, axis, [p for p in here if p["variant"] == variant], variant, style)
+                _draw_series(axes, axis, [p for p in here if _series(p) == variant], variant, style)
             _draw_floor(axes, axis, here)
             label = "batch (rows)" if axis == "batch" else "context (tokens)"
             axes.set(xscale="log", yscale="log", title=_title(panel, axis), xlabel=label)
@@ -113,8 +124,9 @@ def _draw(points: list[dict], axis: str, panels: list[tuple], variants: list[str
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.minorticks_off()
             axes.grid(True)
-        for axes in grid.flat[len(panels) :]:
-            axes.set_visible(False)
+        for number, axes in enumerate(grid.flat):
+            axes.set_visible(number < len(panels))
+            axes.tick_params(labelbottom=number + columns >= len(panels))
         for row in grid:
             row[0].set_ylabel("µs a call")
         fig.legend(

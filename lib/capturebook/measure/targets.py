@@ -1,0 +1,45 @@
+"""What sparse MLA decode is to reach on an H200, and whether a point does. Figures of the issue that asked for it."""
+
+GPU = "H200"
+
+NEAR = 0.03
+"""A time within this share of its target is equal to it: so much differs from one start of a machine to the next."""
+
+OVER_FLASHMLA = {
+    ("flash", "fp8"): {1: 0.65, 8: 0.85, 32: 0.91, 64: 0.74, 128: 0.99, 256: 0.99},
+    ("pro", "fp8"): {1: 0.75, 8: 0.9, 64: 1.25, 256: 1.2},
+}
+"""Most that a call may take, as a share of FlashMLA's in the same process: {(shape, cache): {batch: ratio}}."""
+
+MICROSECONDS = {("flash", "bf16"): {1: 7.0, 8: 11.5, 32: 20.0, 64: 28.0, 128: 38.0, 256: 70.0}}
+"""Most that a call may take where no peer reads the same format."""
+
+SIMT_OVER = {("flash", "bf16"): {1: 3.5, 64: 30.0}}
+"""Least that the stock kernel takes, in calls of the tensor-core kernel."""
+
+SIMT_MICROSECONDS = {("flash", "bf16"): {1: 28.0, 64: 1200.0}}
+"""Most that the stock kernel may take itself, so that it is no straw man."""
+
+
+def judged(point: dict, ours: float, simt: float | None = None, flashmla: float | None = None) -> list[dict]:
+    """The targets of one point: [{what, found, target, least, met}] of those whose figures are there; us.
+
+    point: shape, cache, batch, gpu. met: "met", "equal" (within NEAR), "missed". Elsewhere than on an H200, none.
+    """
+    if GPU not in point.get("gpu", ""):
+        return []
+    key, batch = (point["shape"], point["cache"]), point["batch"]
+    asked = (
+        ("ours / FlashMLA", OVER_FLASHMLA, flashmla and ours / flashmla, False),
+        ("ours, µs", MICROSECONDS, ours, False),
+        ("SIMT / ours", SIMT_OVER, simt and simt / ours, True),
+        ("SIMT, µs", SIMT_MICROSECONDS, simt, False),
+    )
+    found = []
+    for what, targets, value, least in asked:
+        target = targets.get(key, {}).get(batch)
+        if target and value:
+            short = target / value if least else value / target
+            met = "met" if short <= 1 else "equal" if short <= 1 + NEAR else "missed"
+            found.append({"what": what, "found": value, "target": target, "least": least, "met": met})
+    return found
