@@ -116,7 +116,7 @@ class LayerState:
             if cache is None:
                 continue
             if cache.dtype != torch.uint8:
-                new[name] = cache.double().clone()
+                new[name] = cache.to(torch.float64, copy=True)
             elif name == "keys":
                 new[name] = key_formats.values_of(cache, torch.float64)
             else:
