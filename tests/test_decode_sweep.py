@@ -9,7 +9,7 @@ from capturebook.chain import parts
 from capturebook.chain.folder import RunFolder
 from capturebook.measure import amdahl, decode_model, decode_plan, decode_point, decode_warm
 from capturebook.measure.decode_variants import LADDER, RUNGS, STOCK, Switches, function
-from capturebook.measure.kernel_classes import CLASSES, labelled, launched, profile, times
+from capturebook.measure.kernel_classes import CLASSES, labelled, launched, part, parted, profile, times
 from capturebook.measure.rows import sweep_points
 from capturebook.params import load_preset, validate
 from capturebook.report import conclusions, figures_decode
@@ -86,6 +86,30 @@ def test_kernels_belong_to_the_innermost_range():
     found = times(traced(*early), order)
     assert found["us"] == dict.fromkeys(CLASSES, 0.0) | {"attention": 9.0, "gemm": 3.0, "glue": 3.0}
     assert found["unmatched"] == 1
+
+
+def test_one_profile_of_several_steps(stack):
+    """Each part's events are those of its own: what two steps launch side by side in one trace is told apart."""
+    work = [("mma_kernel", 11, 7.0), ("silu", 22, 2.0), ("copy", 35, 1.0), ("mma_kernel", 41, 6.0), ("silu", 52, 3.0)]
+    events = traced(*work, ranges=[("attention", 10, 12), ("attention", 40, 42)])
+    for name, start, end in (("a: plain", 5, 30), ("a: replay", 38, 60)):
+        span = {"cat": "user_annotation", "name": f"part:{name}", "ts": start, "dur": end - start, "tid": 1}
+        events.append(span)
+    found = parted(events)
+    order = launched(found["a: plain"])
+    assert order == [("mma_kernel", "attention"), ("silu", "glue")]
+    seen = times(found["a: replay"], order)
+    assert seen["us"] == dict.fromkeys(CLASSES, 0.0) | {"attention": 6.0, "glue": 3.0} and seen["unmatched"] == 0
+    inputs = torch.randn(2, 4, 1024, generator=torch.Generator().manual_seed(0)).bfloat16(), torch.tensor([1, 2])
+
+    def run():
+        for name in ("first", "second"):
+            with part(name), torch.no_grad():
+                function(stack, STOCK, labelled)(*inputs)
+
+    parts = parted(profile(run))
+    names = [[e["name"] for e in of if e.get("cat") == "user_annotation"] for of in parts.values()]
+    assert list(parts) == ["first", "second"] and names[0] == names[1] and names[0].count("class:attention") == 2
 
 
 def planned(**given):

@@ -1,6 +1,8 @@
 """One point of the decode step's sweep: layers of one kind, a captured graph of each variant, checks and times."""
 
+import contextlib
 import time
+from functools import partial
 
 from ..records import finite
 from . import timing
@@ -28,15 +30,20 @@ class Point:
     """Layers of one kind at one batch and context, and a captured graph of each variant. seconds: what each took."""
 
     def __init__(self, asked: dict, seed: int, layers: int = LAYERS):
+        self.asked, self.batch, self.layers, self.seconds = asked, asked["batch"], layers, {}
+        with self._clock("build"):
+            self._build(seed)
+
+    def _build(self, seed: int) -> None:
         import torch
 
         from ..subjects.decode_step.step import assemble, starts
         from .decode_variants import RUNGS, function
 
-        self.asked, self.batch, self.layers, self.seconds = asked, asked["batch"], layers, {}
+        asked = self.asked
         step = self.step = {**DEFAULTS, **asked["step"]}
         place = {"batch": self.batch, "context": asked["context"], "max_context": asked["max_context"]}
-        self.stack = assemble([asked["layer"]] * layers, **step, **place, device="cuda")
+        self.stack = assemble([asked["layer"]] * self.layers, **step, **place, device="cuda")
         self.positions = self.stack.requests.positions
         self.start = starts(self.batch, asked["context"]).cuda()
         shape = self.stack.layers[0].attention.shape
@@ -56,8 +63,9 @@ class Point:
         """
         import torch
 
-        with torch.no_grad():
+        with torch.no_grad(), self._clock("capture"):
             self._capture(name, keep)
+        with torch.no_grad(), self._clock("reference"):
             self.positions.copy_(self.start)
             self.graphs[name].replay()
             for output in self.outputs[name].values():
@@ -105,11 +113,19 @@ class Point:
 
         pin_all(KERNEL_HEADS if self.switches[name].padded else self.heads, self.batch, self.cache)
 
+    @contextlib.contextmanager
+    def _clock(self, what: str):
+        """Adds to `seconds` what runs inside."""
+        began = time.monotonic()
+        yield
+        self.seconds[what] = self.seconds.get(what, 0.0) + time.monotonic() - began
+
     def time(self, rounds: int) -> dict[str, list[float]]:
         """{variant: [us of one layer]}, variants in turn."""
-        for graph in self.graphs.values():
-            self._replays_ms(graph)
-        found = timing.interleave(self.graphs, rounds, self._replays_ms)
+        with self._clock("time"):
+            for graph in self.graphs.values():
+                self._replays_ms(graph)
+            found = timing.interleave(self.graphs, rounds, self._replays_ms)
         return {name: [ms * 1e3 / REPLAYS / self.layers for ms in samples] for name, samples in found.items()}
 
     def _replays_ms(self, graph) -> float:
@@ -132,33 +148,43 @@ class Point:
         seen = describe(self.graphs[name].raw_cuda_graph())
         return {"nodes": sum(seen["nodes"].values()) / self.layers, "parallel": seen["parallel"]}
 
-    def classes(self, name: str, wanted: bool = True) -> dict:
-        """us and launches of a layer by class and the longest kernels; seconds of the first call.
+    def classes(self, wanted: bool = True) -> dict[str, dict]:
+        """{variant: us and launches of a layer by class and the longest kernels; seconds of its first call}.
 
         classes is None if not wanted, with lanes, whose kernels run side by side, and compiled whole, where kernels are
-        of several.
+        of several. All variants are in one profile, which takes longer to begin and to end than a step does.
         """
         import torch
 
         from .decode_variants import function
-        from .kernel_classes import labelled, launched, profile, times
+        from .kernel_classes import labelled, launched, part, parted, profile, times
 
-        if not wanted or self.switches[name].overlap or self.switches[name].whole:
-            return {"classes": None, "first_call_s": self.first_call_s[name]}
-        plain = function(self.stack, self.switches[name], labelled)
-        self.pin(name)
-        with torch.no_grad():
-            self.positions.copy_(self.start)
-            order = launched(profile(lambda: plain(*self.inputs)))
-            self.positions.copy_(self.start)
-            seen = times(profile(self.graphs[name].replay), order)
-        return {
-            "classes": {group: us / self.layers for group, us in seen["us"].items()},
-            "launches": {group: count / self.layers for group, count in seen["launches"].items()},
-            "top": [{**one, "us": one["us"] / self.layers} for one in seen["top"]],
-            "unmatched": seen["unmatched"],
-            "first_call_s": self.first_call_s[name],
-        }
+        found = {name: {"classes": None, "first_call_s": self.first_call_s[name]} for name in self.graphs}
+        names = [name for name in self.graphs if not self.switches[name].overlap and not self.switches[name].whole]
+        if not wanted or not names:
+            return found
+        plain = {name: partial(function(self.stack, self.switches[name], labelled), *self.inputs) for name in names}
+
+        def run():
+            for name in names:
+                self.pin(name)
+                for how, step in (("plain", plain[name]), ("replay", self.graphs[name].replay)):
+                    self.positions.copy_(self.start)
+                    torch.cuda.synchronize()
+                    with part(f"{name}: {how}"):
+                        step()
+
+        with torch.no_grad(), self._clock("profile"):
+            events = parted(profile(run))
+        for name in names:
+            seen = times(events[f"{name}: replay"], launched(events[f"{name}: plain"]))
+            found[name] |= {
+                "classes": {group: us / self.layers for group, us in seen["us"].items()},
+                "launches": {group: count / self.layers for group, count in seen["launches"].items()},
+                "top": [{**one, "us": one["us"] / self.layers} for one in seen["top"]],
+                "unmatched": seen["unmatched"],
+            }
+        return found
 
     def ends_us(self) -> float:
         """Median us of the embedding and of all behind the last layer, on this rank: its part of the vocabulary."""

@@ -14,8 +14,6 @@ def run(ctx) -> dict:
     `wrong` if one variant is: then none has a time. `not_run` beside another process on the GPU, `skipped` if it does
     not fit.
     """
-    import time
-
     import torch
 
     found = foreign_processes()
@@ -23,40 +21,28 @@ def run(ctx) -> dict:
         return refusal(found)
     asked = ctx.probe.subject.options
     ctx.stage("build")
-    marks = [time.monotonic()]
     try:
         point = Point(asked, ctx.seed)
-        marks.append(time.monotonic())
         ctx.stage("verify")
         checks = [check for name in asked["variants"] for check in point.verify(name, keep=True)]
-        marks.append(time.monotonic())
         payload = {**{name: asked[name] for name in ("layer", "batch", "context", "max_context")}, **point.sizes()}
-        payload["step"] = point.step
+        payload |= {"step": point.step, "seconds": point.seconds}
+        ctx.fields["payload"] = payload
         bad = [check for check in checks if not check["ok"]]
         if bad:
             text = "; ".join(f"{c['call']}: {c['output']} is off by {c['error']}" for c in bad)
-            return {"status": "wrong", "reason": f"{text} (not timed)", "checks": checks, "payload": payload}
+            return {"status": "wrong", "reason": f"{text} (not timed)", "checks": checks}
         ctx.stage("time")
         samples = point.time(ctx.args["samples"])
         payload["ends_us"] = point.ends_us()
-        marks.append(time.monotonic())
-        ctx.stage("time")
+        classes = point.classes(asked.get("profile", True))
         payload["variants"] = {
-            name: {
-                **asked["variants"][name],
-                **point.spread(samples[name]),
-                **point.described(name),
-                **point.classes(name, asked.get("profile", True)),
-            }
+            name: {**asked["variants"][name], **point.spread(samples[name]), **point.described(name), **classes[name]}
             for name in samples
         }
-        marks.append(time.monotonic())
-        payload["seconds"] = dict(
-            zip(("build", "verify", "time", "profile"), (b - a for a, b in zip(marks, marks[1:])))
-        )
     except torch.OutOfMemoryError as error:
         return {"status": "skipped", "reason": f"does not fit: {str(error).partition('. ')[0]}", "payload": {}}
     found = foreign_processes()
     if found:
         return {**refusal(found), "checks": checks}
-    return {"status": "pass", "checks": checks, "payload": payload, "samples": samples}
+    return {"status": "pass", "checks": checks, "samples": samples}

@@ -4,6 +4,7 @@ A replay's kernels have lost who launched them. So the same step is run once wit
 named range; its kernels, in order, say which range each belongs to, and the replay's are the same ones in that order.
 """
 
+import bisect
 import contextlib
 import json
 import tempfile
@@ -18,7 +19,7 @@ MATMULS = ("gemm", "gemv", "nvjet", "cutlass", "splitk", "xmma", "dot_kernel")
 
 _GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCH = ("cuda_runtime", "cuda_driver")
-_PREFIX = "class:"
+_PREFIX, _PART = "class:", "part:"
 
 
 @contextlib.contextmanager
@@ -55,6 +56,33 @@ def profile(run: Callable[[], object]) -> list[dict]:
         path = Path(folder) / "trace.json"
         seen.export_chrome_trace(str(path))
         return json.loads(path.read_text())["traceEvents"]
+
+
+def parted(events: list[dict]) -> dict[str, list[dict]]:
+    """The events of one profile by what was run in `part(name)`, GPU work by the call that launched it."""
+    named = [e for e in events if e.get("cat") == "user_annotation" and e["name"].startswith(_PART)]
+    spans = sorted((e["ts"], e["ts"] + e["dur"], e["name"].removeprefix(_PART)) for e in named)
+    issued = {e["args"]["correlation"]: e for e in events if e.get("cat") in _LAUNCH and "correlation" in e["args"]}
+    found: dict[str, list[dict]] = {name: [] for _, _, name in spans}
+    for event in events:
+        if "ts" not in event or event.get("name", "").startswith(_PART):
+            continue
+        began = issued[event["args"]["correlation"]] if event.get("cat") in _GPU else event
+        at = bisect.bisect_right(spans, began["ts"], key=lambda span: span[0]) - 1
+        if at >= 0 and began["ts"] <= spans[at][1]:
+            found[spans[at][2]].append(event)
+    return found
+
+
+@contextlib.contextmanager
+def part(name: str):
+    """What is launched inside, and has ended when this ends, is one part of a profile."""
+    import torch
+
+    with torch.profiler.record_function(_PART + name):
+        yield
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
 
 
 def launched(events: list[dict]) -> list[tuple[str, str]]:
