@@ -79,6 +79,16 @@ def to_v32(inputs: Inputs) -> Inputs:
     return replace(inputs, q=torch.cat((inputs.q, rotary), dim=2), scale=formats_v32.KEY**-0.5, **caches)
 
 
+def often(inputs: Inputs, times: int) -> Inputs:
+    """Every request `times` over: the same call with so large a batch that the lists are no longer split."""
+    repeated = ("q", "window_indices", "window_lengths", "extra_indices", "extra_lengths")
+    return replace(inputs, **{n: torch.cat([getattr(inputs, n)] * times) for n in repeated})
+
+
+def on_gpu(inputs: Inputs) -> Inputs:
+    return Inputs(*(tensor.cuda() for tensor in inputs.tensors()), inputs.scale)
+
+
 def _unused(indices: torch.Tensor, slots: int) -> torch.Tensor:
     unused = torch.ones(slots, dtype=torch.bool, device=indices.device)
     unused[indices[(indices >= 0) & (indices != UNUSED)].long()] = False

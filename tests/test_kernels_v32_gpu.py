@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from capturebook.kernels.sparse_mla import decode, decode_reference, error, pinned
-from capturebook.kernels.sparse_mla.inputs import Inputs, make_inputs
+from capturebook.kernels.sparse_mla.inputs import make_inputs
 from capturebook.kernels.sparse_mla.op import tuner_of
 from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
 from capturebook.kernels.sparse_mla.shapes import SHAPES
-from kernel_cases import EMPTY_ROWS, edge_inputs, replays, to_v32
+from kernel_cases import EMPTY_ROWS, edge_inputs, often, on_gpu, replays, to_v32
 
 pytestmark = pytest.mark.gpu
 
@@ -45,10 +45,7 @@ def test_against_float64(heads, batch):
 @pytest.mark.parametrize("times", [1, 10])
 def test_edges(heads, times):
     """As often as the lists are split, and once more so often that they are whole."""
-    inputs = to_v32(edge_inputs(heads=heads))
-    q, *rest = inputs.tensors()
-    many = [t.repeat(times, *[1] * (t.dim() - 1)) if t.shape[0] == 8 and t is not inputs.sink else t for t in rest]
-    inputs = Inputs(*(t.cuda() for t in (q.repeat(times, 1, 1), *many)), inputs.scale)
+    inputs = on_gpu(often(to_v32(edge_inputs(heads=heads)), times))
     out, lse = decode(*inputs.args(), kernel="auto")
     check(inputs, (out, lse))
     assert (out[EMPTY_ROWS] == 0).all() and (lse[EMPTY_ROWS] == -torch.inf).all() and (out[:, 0] == 0).all()
