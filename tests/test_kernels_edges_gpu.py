@@ -1,4 +1,4 @@
-"""The edges with whole lists, on a GPU: one split, whose kernel applies the sink by itself, on every path of `decode`."""
+"""The edges with whole lists, on a GPU: one split, whose kernel applies the sink by itself, on every path."""
 
 import pytest
 import torch

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from capturebook.measure import floors, gpu_processes, peers, sweep, timing, variants
+from capturebook.measure import floors, gpu_processes, peers, sweep, sweep_point, timing, variants
 from capturebook.measure.poison import fresh_memory_is_nan
 from capturebook.measure.rows import sweep_points
 from capturebook.params import Params
@@ -77,13 +77,13 @@ def at(batch, context, cache="bf16", shape="flash"):
     return {**POINT, "batch": batch, "context": context, "cache": cache, "shape": shape}
 
 
-SMALL = sweep.Size(sets=2, window_slots=3 * 256, extra_slots=3 * 256)
+SMALL = sweep_point.Size(sets=2, window_slots=3 * 256, extra_slots=3 * 256)
 
 
 def test_a_right_variant_passes_and_wrong_ones_do_not():
     from capturebook.kernels.sparse_mla import decode
 
-    inputs = sweep.draw(POINT, SMALL, 0, "cpu")
+    inputs = sweep_point.draw(POINT, SMALL, 0, "cpu")
     assert len(inputs) == 2 and not torch.equal(inputs[0].q, inputs[1].q)
     good = variants.verify("mma", partial(decode, *inputs[0].args()), inputs[0])
     assert [(c["call"], c["output"], c["ok"]) for c in good] == [("mma", "out", True), ("mma", "lse", True)]
@@ -105,14 +105,14 @@ def test_a_right_variant_passes_and_wrong_ones_do_not():
 
 
 def test_bytes_are_those_of_the_rows_really_selected():
-    inputs = sweep.draw(POINT, SMALL, 0, "cpu")
+    inputs = sweep_point.draw(POINT, SMALL, 0, "cpu")
     rates = {"tb_s": 2.0, "tflops": 100.0, "source": "test"}
-    payload = sweep.common({**POINT, "rates": rates}, SMALL, inputs)
+    payload = sweep_point.common({**POINT, "rates": rates}, SMALL, inputs)
     rows = sum(int((x >= 0).sum()) for one in inputs for x in (one.window_indices, one.extra_indices)) / 2
     assert payload["bytes"] == pytest.approx(rows * (1024 + 4) + 2 * 3 * 16 * 1024, rel=0.02)
     assert payload["flops"] == pytest.approx(rows * 2 * 16 * 1024, rel=0.01)
     assert payload["floor_us"] == pytest.approx(payload["bytes"] / 2e12 * 1e6) and payload["floor_bound"] == "bytes"
-    without = sweep.common(POINT, SMALL, inputs)
+    without = sweep_point.common(POINT, SMALL, inputs)
     assert without["floor_us"] is None
     found = sweep.speed([10.0, 20.0, 30.0], payload)
     assert found["median_us"] == 20.0 and found["tokens_per_second"] == pytest.approx(3 / 20e-6)
@@ -126,17 +126,17 @@ def test_a_point_of_the_fp8_cache():
     from capturebook.kernels.sparse_mla import decode
 
     point = {**POINT, "cache": "fp8"}
-    inputs = sweep.draw(point, SMALL, 0, "cpu")
+    inputs = sweep_point.draw(point, SMALL, 0, "cpu")
     assert inputs[0].window_cache.shape == (3, 149_760) and inputs[0].window_cache.dtype == torch.uint8
     assert [check["ok"] for check in variants.verify("mma fp8", partial(decode, *inputs[0].args()), inputs[0])] == [
         True,
         True,
     ]
     rows = sum(int((x >= 0).sum()) for one in inputs for x in (one.window_indices, one.extra_indices)) / 2
-    payload = sweep.common(point, SMALL, inputs)
+    payload = sweep_point.common(point, SMALL, inputs)
     assert payload["cache"] == "fp8"
     assert payload["bytes"] == pytest.approx(rows * (584 + 4) + 2 * 3 * 16 * 1024, rel=0.02)
-    fp8, bf16 = (sweep.fit(at(64, 2048, cache), 60_000_000, 100 << 30) for cache in ("fp8", "bf16"))
+    fp8, bf16 = (sweep_point.fit(at(64, 2048, cache), 60_000_000, 100 << 30) for cache in ("fp8", "bf16"))
     assert fp8.sets > bf16.sets and (fp8.window_slots, fp8.extra_slots) == (bf16.window_slots, bf16.extra_slots)
     probes = sweep.plan_sweep(Params(batches=[8], contexts=[2048], cache="fp8"), {})
     options = probes[0].subject.options
@@ -145,16 +145,16 @@ def test_a_point_of_the_fp8_cache():
 
 def test_inputs_follow_memory_and_say_what_was_left_out():
     l2 = 60_000_000
-    roomy = sweep.fit(at(64, 32768), l2, 100 << 30)
+    roomy = sweep_point.fit(at(64, 32768), l2, 100 << 30)
     assert (roomy.sets, roomy.window_slots, roomy.extra_slots) == (8, 64 * 256, 64 * 8192)
     assert roomy.left_out == () and roomy.problem == ""
-    tight = sweep.fit(at(64, 32768), l2, 2 << 30)
+    tight = sweep_point.fit(at(64, 32768), l2, 2 << 30)
     rows = tight.window_slots + tight.extra_slots
     assert tight.sets * rows * 1024 <= 2 << 30 and tight.extra_slots % 64 == 0
     assert tight.left_out == (f"extra cache of {tight.extra_slots} rows a set, not 524288: memory",)
-    nothing = sweep.fit(at(64, 32768), l2, 1 << 28)
+    nothing = sweep_point.fit(at(64, 32768), l2, 1 << 28)
     assert nothing.problem == "needs 0.4 GiB of GPU memory, 0.2 are there"
-    small = sweep.fit(at(1, 2048), l2, 4 << 30)
+    small = sweep_point.fit(at(1, 2048), l2, 4 << 30)
     assert small.sets * (112 + 448) * 1024 >= 3 * l2
 
 
@@ -259,12 +259,12 @@ def test_v32_is_known_by_its_shape_and_drawn_whole():
     for name, shape in SHAPES.items():
         (probe,) = sweep.plan_sweep(Params(batches=[2], contexts=[8192], options={"shapes": [name]}), {})
         assert probe.subject.options["cache"] == (shape.cache or "bf16")
-    a = sweep.with_heads(at(2, 8192, "v32", "v32"))
-    size = sweep.fit(a, 1, 100 << 30)
+    a = sweep_point.with_heads(at(2, 8192, "v32", "v32"))
+    size = sweep_point.fit(a, 1, 100 << 30)
     assert a["heads"] == 128 and (size.window_slots, size.extra_slots) == (256, 2 * 8192)
     assert size.sets * 2 * 2048 * 7 / 8 * 656 >= 180e6
-    (one,) = sweep.draw(a, sweep.Size(1, 256, 4096), 0, "cpu")
-    payload = sweep.common(a, sweep.Size(1, 256, 4096), [one])
+    (one,) = sweep_point.draw(a, sweep_point.Size(1, 256, 4096), 0, "cpu")
+    payload = sweep_point.common(a, sweep_point.Size(1, 256, 4096), [one])
     assert payload["bytes"] == int(one.extra_lengths.sum()) * 660 + 2 * 128 * (2 * 1088 + 4) + 4 * 128 + 16
 
 
@@ -280,21 +280,21 @@ def test_what_the_kernels_do_not_read_is_told():
 @pytest.mark.parametrize("shape, widths", [("pro", (128, 1024)), ("hca", (128, 64)), ("window", (128, 0))])
 def test_a_shape_decides_lists_heads_and_pools(shape, widths, cache):
     a = at(2, 8192, cache, shape)
-    size = sweep.fit(a, 1, 100 << 30)
-    (one,) = sweep.draw(a, sweep.Size(1, size.window_slots, size.extra_slots), 0, "cpu")
+    size = sweep_point.fit(a, 1, 100 << 30)
+    (one,) = sweep_point.draw(a, sweep_point.Size(1, size.window_slots, size.extra_slots), 0, "cpu")
     assert (one.window_indices.shape[1], one.extra_indices.shape[1]) == widths
     context = 8192 // {"pro": 4, "hca": 128, "window": 4}[shape]
     page = {"pro": 64, "hca": 2, "window": 64}[shape]
     slots = one.extra_cache.shape[0] * (1 if cache == "bf16" else page)
     assert slots == (2 * context if widths[1] else page)
-    assert sweep.shape_of(a).heads == (128 if shape == "pro" else None)
+    assert sweep_point.shape_of(a).heads == (128 if shape == "pro" else None)
     with pytest.raises(ValueError, match=r"^shape: 'wide'; allowed: flash, pro, hca, window, mixed, v32, those"):
-        sweep.fit(at(2, 8192, cache, "wide"), 1, 100 << 30)
+        sweep_point.fit(at(2, 8192, cache, "wide"), 1, 100 << 30)
 
 
 def test_lengths_of_the_mixed_shape_cover_what_there_is():
     a = at(64, 8192, shape="mixed")
-    (one,) = sweep.draw(a, sweep.Size(1, 64 * 256, 64 * 2048), 0, "cpu")
+    (one,) = sweep_point.draw(a, sweep_point.Size(1, 64 * 256, 64 * 2048), 0, "cpu")
     both = one.window_lengths + one.extra_lengths
     assert both.min() < 100 and both.max() > 540 and (one.window_lengths == both.clamp(max=128)).all()
     assert ((one.window_indices >= 0).sum(1) == one.window_lengths).all()
