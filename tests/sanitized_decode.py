@@ -8,8 +8,9 @@ import sys
 import torch
 
 from capturebook.kernels.sparse_mla import decode, decode_reference, error, pinned
+from capturebook.kernels.sparse_mla.arguments import KERNELS
 from capturebook.kernels.sparse_mla.inputs import make_inputs
-from capturebook.kernels.sparse_mla.op import KERNELS, tuner_of
+from capturebook.kernels.sparse_mla.op import tuner_of
 
 SHAPES = ((8, 2, 512), (64, 2, 1024), (64, 40, 256))
 """(heads, batch, context): heads of half a tile, lists in splits with the combine, lists whole."""

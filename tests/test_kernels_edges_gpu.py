@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from capturebook.kernels.sparse_mla import decode, decode_reference, error, pinned
+from capturebook.kernels.sparse_mla.arguments import KERNELS, reads
 from capturebook.kernels.sparse_mla.gluon_op import gluon_splits
 from capturebook.kernels.sparse_mla.launch import split_count
-from capturebook.kernels.sparse_mla.op import KERNELS, reads, tuner_of
+from capturebook.kernels.sparse_mla.op import tuner_of
 from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
 from kernel_cases import EMPTY_ROWS, edge_inputs, often, on_gpu, to_fp8, to_v32
 

@@ -5,12 +5,13 @@ import torch
 import triton
 
 from capturebook.kernels.sparse_mla import decode, decode_twin, mma_fp8, pinned
+from capturebook.kernels.sparse_mla.arguments import KERNELS
 from capturebook.kernels.sparse_mla.examples import examples
 from capturebook.kernels.sparse_mla.formats import FORMATS
 from capturebook.kernels.sparse_mla.inputs import make_inputs
 from capturebook.kernels.sparse_mla.launch import MAX_SPLITS, split_count
 from capturebook.kernels.sparse_mla.mma import mma_kernel, prune, shared_bytes
-from capturebook.kernels.sparse_mla.op import KERNELS, tuner_of
+from capturebook.kernels.sparse_mla.op import tuner_of
 from capturebook.kernels.sparse_mla.simt import simt_kernel
 from capturebook.measure.specialise import specialise
 

@@ -5,9 +5,10 @@ import torch
 
 from capturebook.kernels.sparse_mla import decode, decode_reference, error
 from capturebook.kernels.sparse_mla import pinned as pinned_module
+from capturebook.kernels.sparse_mla.arguments import KERNELS
 from capturebook.kernels.sparse_mla.formats import FORMATS
 from capturebook.kernels.sparse_mla.inputs import make_inputs
-from capturebook.kernels.sparse_mla.op import KERNELS, tuner_of
+from capturebook.kernels.sparse_mla.op import tuner_of
 from capturebook.kernels.sparse_mla.pinned import pin_entry, pinned_entry
 from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
 from capturebook.kernels.sparse_mla.shapes import SHAPES

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from capturebook.kernels.indexer.pinned import TUNERS
-from capturebook.kernels.sparse_mla.op import PATHS
+from capturebook.kernels.sparse_mla.arguments import PATHS
 from capturebook.params import (
     ParameterError,
     Params,

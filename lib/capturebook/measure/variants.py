@@ -75,7 +75,7 @@ def _given(variant: dict, cache: str, inputs) -> Callable:
 
 def missing(kernel: str, cache: str, heads: int, sm: int) -> str:
     """Why a variant, a peer or ours, cannot be timed here, or ""."""
-    from ..kernels.sparse_mla.op import reads
+    from ..kernels.sparse_mla.arguments import reads
 
     if kernel in PEERS:
         return peers.missing(kernel, cache, heads, sm)

@@ -6,11 +6,12 @@ from typing import Any
 import torch
 import triton
 
+from .arguments import reads
 from .combine import combine_kernel
 from .gluon_op import GLUON_CONFIGS, GLUON_KERNELS, gluon_arguments
 from .inputs import make_inputs
 from .launch import HEAD_DIM, combine_arguments, constants_of, main_arguments, split_count, targets
-from .op import reads, tuner_of
+from .op import tuner_of
 from .pinned import pinned_config
 from .shapes import SHAPES as LISTS
 
