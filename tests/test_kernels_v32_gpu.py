@@ -8,7 +8,10 @@ from capturebook.kernels.sparse_mla.inputs import make_inputs
 from capturebook.kernels.sparse_mla.op import tuner_of
 from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
 from capturebook.kernels.sparse_mla.shapes import SHAPES
+from capturebook.probes import Probe, ProbePool
+from capturebook.records import Arm, Subject
 from kernel_cases import EMPTY_ROWS, edge_inputs, often, on_gpu, replays, to_v32
+from test_probes import Run
 
 pytestmark = pytest.mark.gpu
 
@@ -84,3 +87,13 @@ def test_captured_once_and_replayed_with_other_lengths(kernel, compiled):
     fresh[1].extra_lengths.copy_(torch.tensor([0, 1, 700, 2048]))
     for inputs, outputs in replays(torch.compile(step, fullgraph=True) if compiled else step, static, fresh):
         check(inputs, outputs)
+
+
+def test_the_workbooks_own_probes_pass_captured_compiled_and_both(tmp_path):
+    """The step of V3.2's attention; live, tuned before the capture, and by the rule."""
+    step = Subject(target="capturebook.subjects.sparse_mla:build", options={"shapes": ["v32"], "batch": 4})
+    arms = [Arm(kernel=k, **how) for k in ("auto", "mma") for how in ({}, {"compile": "default"}, {"caches": "empty"})]
+    probes = [Probe(kind="step", subject=step, arm=arm, deadline=180.0) for arm in arms]
+    with ProbePool(Run(tmp_path), on_event=lambda text: None) as pool:
+        found = pool.run(probes)
+    assert [(r.arm.label(), r.reason, r.root) for r in found if r.status != "pass"] == []
