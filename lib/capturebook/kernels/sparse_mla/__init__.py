@@ -1,4 +1,4 @@
-"""Sparse MLA decode of DeepSeek-V4: window and extra index lists, attention sink, in Triton and in torch."""
+"""Sparse MLA decode of DeepSeek-V4 and V3.2: index lists, attention sink, in Triton and in torch."""
 
 from .op import decode
 from .reference import decode_reference, error
