@@ -129,6 +129,13 @@ def test_a_fake_with_other_strides_is_named_where_the_compiled_step_fails(pool):
     assert "(64, 1)" in said and "(1, 64)" in said
 
 
+def test_a_fake_with_another_dtype_is_named_where_the_compiled_step_is_wrong(pool):
+    wrong = ask_of(pool, "capturebook.gallery.steps.k4_not_compilable:wrong_dtype", compile="default")
+    assert wrong.status == "wrong"
+    (said,) = wrong.effective["opcheck"].values()
+    assert "float32" in said and "bfloat16" in said
+
+
 def test_a_gradient_that_is_kept_is_no_chance(pool):
     """It is put back before the second call, as all state is that a step keeps and does not declare."""
     record = ask_of(pool, "capturebook.gallery.steps.k5_wrong_before:gradient_kept")

@@ -45,6 +45,7 @@ def trivial(*broken: str) -> list:
 
 WAITS = Event(kind="sync", capturing=False, what="a copy of pageable memory", frame=SUBJECT_FRAME)
 WRITES = {"mine.op.default": "test_schema: Argument x is not defined as mutable but was mutated"}
+OTHER_DTYPE = {"opcheck": {"mine.op.default": "test_faketensor: Dtypes torch.float32 and torch.bfloat16 are not equal"}}
 OTHER_STRIDES = {"opcheck": {"mine.op.default": "test_faketensor: Mismatched strides"}}
 UNCOMPILED = Arm(env={"TORCH_COMPILE_DISABLE": "1"})
 ITSELF = {"seen": ["wait"], "counts": {"dynamo": 1, "wait@capture": 1}}
@@ -297,6 +298,16 @@ DECIDED = {
         info(COMPILED),
         run_of(
             early(COMPILED, "expected size 16==16, stride 1==128 at dim=0", "AssertionError", effective=OTHER_STRIDES),
+            record(WARM),
+            record(twin(COMPILED)),
+        ),
+        "kernel",
+        "K4",
+    ),
+    "an operator whose fake says another dtype": (
+        info(COMPILED),
+        run_of(
+            wrong(COMPILED, "warm-up 1", ok_after=False, effective=OTHER_DTYPE),
             record(WARM),
             record(twin(COMPILED)),
         ),

@@ -106,6 +106,41 @@ def wrong_strides_fixed() -> Step:
     return wrong_strides(transposed_said)
 
 
+@torch.library.custom_op("gallery::widened_unsaid", mutates_args=())
+def widened_unsaid(x: torch.Tensor) -> torch.Tensor:
+    return x.float() * 2
+
+
+@widened_unsaid.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("gallery::widened_said", mutates_args=())
+def widened_said(x: torch.Tensor) -> torch.Tensor:
+    return x.float() * 2
+
+
+@widened_said.register_fake
+def _(x):
+    return torch.empty_like(x, dtype=torch.float32)
+
+
+def wrong_dtype(operator=widened_unsaid) -> Step:
+    """The fake promises bf16, the operator returns fp32: compiled code takes its bytes for bf16, without an error."""
+    common = {
+        "make_inputs": lambda seed: (vector(seed)[0].bfloat16(),),
+        "reference": lambda x: x.double() * 2 + 8,
+        "tolerance": 2e-2,
+    }
+    return Step(fn=lambda x: operator(x) + 8, twin=Step(fn=lambda x: x.float() * 2 + 8, **common), **common)
+
+
+def wrong_dtype_fixed() -> Step:
+    """The fake has the dtype of the real output."""
+    return wrong_dtype(widened_said)
+
+
 def branch_on_data() -> Step:
     """Python branches on a tensor's value, which no traced graph holds."""
 
