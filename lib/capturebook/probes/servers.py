@@ -82,12 +82,14 @@ def at_once(gpu: bool) -> int:
 
 
 def _compile_threads() -> int:
-    """A probe's share of the cores, for Inductor.
+    """Inductor's compile workers in a probe: its share of the cores, none beside the probe where that is small.
 
     With more than one, every process that compiles starts another that imports torch and forks a worker for each, by
     default as many as there are cores: a dozen probes at once then wait for each other's workers to start.
     """
-    return max(1, len(os.sched_getaffinity(0)) // at_once(lease.gpu_uuid() is not None))
+    gpu = lease.gpu_uuid() is not None
+    share = len(os.sched_getaffinity(0)) // at_once(gpu)
+    return share if share >= (4 if gpu else 2) else 1
 
 
 def _inherited() -> dict[str, str]:
