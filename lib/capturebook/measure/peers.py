@@ -63,7 +63,11 @@ def gathered(q, window_cache, window_indices, window_lengths, extra_cache, extra
 
 
 def gather_bmm(*args):
-    """Gather, matmul, softmax, matmul: bf16 operands, sums in fp32. Arguments and results as `decode`."""
+    """Gather, matmul, softmax, matmul: bf16 operands, sums in fp32. Arguments and results as `decode`.
+
+    The weights are rounded as those of a running softmax are, the largest being 1, and divided by their sum after the
+    matmul: rounded after the division, the only token of a short list would be off by up to 2 ** -9.
+    """
     import torch
 
     *tensors, sink, scale = args
@@ -71,9 +75,11 @@ def gather_bmm(*args):
     rows, valid = gathered(*tensors)
     scores = torch.bmm(q, rows.transpose(1, 2), out_dtype=torch.float32) * scale
     scores = scores.masked_fill(~valid[:, None, :], -math.inf)
-    lse = torch.logsumexp(scores, dim=-1)
-    weights = torch.exp(scores - torch.logaddexp(lse, sink)[:, :, None])
-    return torch.bmm(weights.to(q.dtype), rows[:, :, :512]), lse
+    top = scores.amax(dim=-1)
+    weights = torch.exp(scores - top[:, :, None])
+    total = weights.sum(dim=-1)
+    out = torch.bmm(weights.to(q.dtype), rows[:, :, :512], out_dtype=torch.float32)
+    return (out / (total + torch.exp(sink - top))[:, :, None]).to(q.dtype), top + torch.log(total)
 
 
 def with_sink(rows, valid):

@@ -157,13 +157,17 @@ def _calls(a: dict, inputs: list, left: dict) -> dict[str, list]:
             left[name] = reason
             continue
         setup = variants.prepare(variant, a["heads"], a["batch"], a["cache"])
-        calls = [setup(one) for one in inputs]
         try:
+            calls = [setup(one) for one in inputs]
             calls[0]()  # compiles, and tunes if it is live, so that the checked call is the timed one
         except OutOfResources as exc:
             if not _may_fail(variant):
                 raise
             left[name] = str(exc)
+        except (RuntimeError, AssertionError) as exc:  # what a peer refuses says nothing about ours
+            if variant["kernel"] not in peers.PEERS:
+                raise
+            left[name] = f"{type(exc).__name__}: {str(exc).strip().splitlines()[0] if str(exc).strip() else ''}"
         else:
             found[name] = calls
     return found

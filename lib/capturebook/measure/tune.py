@@ -21,6 +21,9 @@ CONTEXT = 8192
 LISTS = {"bf16": ("flash", 640), "fp8": ("flash", 640), "v32": ("v32", 2048)}
 """By cache format: the shape of the timed points, and how many entries its lists have."""
 
+CTAS, MOST = 128, 1024
+"""Programs that fill a large GPU, and more of them than any candidate needs: dozens of waves only cost tuning time."""
+
 NEAR = 0.01
 """A candidate within this share of the fastest is as fast: of those the one with the fewest splits is taken."""
 
@@ -49,8 +52,8 @@ class Bucket:
 def candidates(bucket: Bucket, sm: int) -> list[tuple]:
     """(triton.Config, entries a split) worth timing on an architecture. No GPU is needed to say so.
 
-    Entries: those of `split_count`'s rule, half as many, twice as many, and one tile; each once, and no split smaller
-    than a tile.
+    Entries: those of `split_count`'s rule; as many as give CTAS programs, half and twice as many; and one tile. Each
+    once, no split smaller than a tile, and no more than MOST programs where fewer are possible.
     """
     from ..kernels.sparse_mla import mma, mma_fp8, mma_v32
     from ..kernels.sparse_mla.launch import split_count
@@ -66,9 +69,12 @@ def candidates(bucket: Bucket, sm: int) -> list[tuple]:
             continue
         if config.kwargs.get("BLOCK_H", 0) >= max(2 * bucket.heads, 17):
             continue  # a tile of heads that is mostly empty: see mma.fitting
-        wanted = (rule, rule // 2, 2 * rule, tile)
+        unsplit = bucket.batch * -(-bucket.heads // config.kwargs.get("BLOCK_H", 1))
+        full = -(-width // max(1, CTAS // unsplit))
+        wanted = (rule, full // 2, full, 2 * full, tile)
         sizes = {max(1, -(-min(entries, width) // tile)) * tile for entries in wanted}
-        found += [(config, entries) for entries in sorted(sizes)]
+        few = [size for size in sizes if unsplit * -(-width // size) <= MOST]
+        found += [(config, entries) for entries in sorted(few or [max(sizes)])]
     return found
 
 
