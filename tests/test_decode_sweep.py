@@ -126,10 +126,16 @@ def test_all_rungs_at_one_place_and_the_ends_everywhere():
     points = [probe.subject.options for probe in probes if "layer" in probe.subject.options and probe.exclusive]
     points = [asked for asked in points if "variants" in asked]
     assert [a["layer"] for a in points[:3]] == ["csa", "hca", "swa"]
-    assert all(set(a["variants"]) >= set(LADDER) and (a["batch"], a["context"]) == (64, 8192) for a in points[:3])
+    assert all((a["batch"], a["context"]) == (64, 8192) for a in points[:3]) and set(points[0]["variants"]) >= set(
+        LADDER
+    )
+    bare = {decode_model.without_indexer(name) for name in points[0]["variants"]}
+    for a in points[1:3]:
+        assert len(a["variants"]) == len(bare) < len(LADDER), "each variant once, where there is no indexer"
+        assert {decode_model.without_indexer(name) for name in a["variants"]} == bare
     asked = {(a["layer"], a["batch"], a["context"], a["max_context"]) for a in points}
     for batch in (1, 8, 64, 256):
-        for context in (2048, 8192, 32768, 131072):
+        for context in (2048, 8192, 32768, 131072) if batch != 8 else (8192,):
             assert {("csa", batch, context, 131072), ("hca", batch, context, 131072)} <= asked
         assert ("swa", batch, 8192, 131072) in asked
     assert ("csa", 64, 8192, 2**20) in asked and len(asked) == len(points)
@@ -143,8 +149,11 @@ def test_compilations_come_first_and_side_by_side():
     probes = planned(batches=[8, 64])
     first = [probe.exclusive for probe in probes].index(True)
     assert not any(probe.exclusive for probe in probes[:first]) and all(probe.exclusive for probe in probes[first:])
-    assert parts_of(probes)[:first] == ["warm"] * 2 * len(decode_warm.UNITS) + ["compile"] * 3
-    assert parts_of(probes)[first:][:7] == ["point"] * 3 + ["buckets"] + ["compile"] * 3
+    assert parts_of(probes)[:first] == ["compile"] * 3 + ["warm"] * 2 * len(decode_warm.UNITS)
+    timed = parts_of(probes)[first:]
+    assert timed[:4] == ["point"] * 3 + ["buckets"] and timed.count("compile") == 3
+    far = next(i for i, p in enumerate(probes[first:]) if p.label.endswith("context 2048 of 131072"))
+    assert timed.index("compile") < far, "before what the story does not tell of"
     assert len({probe.id for probe in probes}) == len(probes)
     switches = set(Switches.__dataclass_fields__)
     fields = [field for unit in decode_warm.UNITS.values() for _, found in unit for field in found]
@@ -178,6 +187,13 @@ def test_the_whole_model_from_its_layers():
     assert decode_model.share(row, "attention") == pytest.approx(2106 / 2212)
     (row,) = decode_model.whole([timed("and overlap", kind, 1.0) for kind in ("swa", "csa", "hca")])
     assert row["classes"] is None and decode_model.share(row, "glue") is None
+
+
+def test_a_layer_without_indexer_is_the_same_whichever_it_has():
+    points = [timed(name, "csa", us) for name, us in (("stock, mma", 10.0), ("mma, bounded indexer", 4.0))]
+    points += [timed("stock, mma", "hca", 5.0), timed("stock, mma", "swa", 1.0), timed("stock", "hca", 50.0)]
+    mma, both = decode_model.whole(points)
+    assert (mma["us"], both["us"]) == (2 + 210 + 100 + 5, 2 + 84 + 100 + 5)
 
 
 def test_the_story_beside_what_was_measured():

@@ -31,8 +31,8 @@ def plan_buckets(params: Any, options: dict) -> list[Probe]:
         "part": "buckets",
         "layers": list(options.get("layers", ("swa", "csa", "hca"))),
         "sizes": sorted(set(params.batches)),
-        "context": max(512, min(params.contexts)),
-        "max_context": max(512, min(params.contexts), min(params.max_contexts)),
+        "context": max(512, min(*params.contexts, *params.max_contexts)),
+        "max_context": max(512, min(params.max_contexts)),
         "step": {name: value for name, value in options.items() if name in DEFAULTS},
     }
     return [

@@ -3,7 +3,10 @@
 An extrapolation: 2 + 21 + 20 layers one after the other, each as fast as one of its kind, and the ends.
 """
 
+from dataclasses import replace
+
 from . import amdahl
+from .decode_variants import RUNGS, Switches
 from .kv_capacity import LAYERS
 
 NEAR = 0.1
@@ -13,28 +16,31 @@ NEAR = 0.1
 def whole(points: list[dict]) -> list[dict]:
     """One dict for each variant, batch, context and maximum context at which a layer of every kind was timed.
 
-    points: of `rows.sweep_points`; a layer of the sliding window alone, which follows no context, may be of another
-    context of the same batch. us: of a step of the model; tokens_per_second: batch over that; classes: us by class
-    of GPU work, None where a layer's are not known; launches: kernels and copies a step, the ends left out; ends_us.
+    points: of `rows.sweep_points`. A layer without an indexer may be of a variant that differs in the indexer alone,
+    and one of the sliding window alone, which follows no context, of another context of the same batch. us: of a step
+    of the model; tokens_per_second: batch over that; classes: us by class of GPU work, None where a layer's are not
+    known; launches: kernels and copies a step, the ends left out; ends_us.
     """
-    by_place: dict[tuple, dict[str, dict]] = {}
-    window = {}
-    for p in points:
-        if p.get("layer") and p["us"]:
-            place = (p["variant"], p["batch"], p["context"], p["max_context"])
-            by_place.setdefault(place, {})[p["layer"]] = p
-            if p["layer"] == "swa":
-                window.setdefault(place[:2], p)
+    timed = [p for p in points if p.get("layer") and p["us"]]
+    others: dict[tuple, dict] = {}
+    for p in timed:
+        bare = (p["layer"], without_indexer(p["variant"]), p["batch"])
+        others.setdefault((*bare, p["context"], p["max_context"]), p)
+        if p["layer"] == "swa":
+            others.setdefault(bare, p)
     found = []
-    for (variant, batch, context, most), kinds in by_place.items():
-        if (variant, batch) in window:
-            kinds.setdefault("swa", window[variant, batch])
-        if kinds.keys() != LAYERS.keys():
+    for p in (p for p in timed if p["layer"] == "csa"):
+        place = {name: p[name] for name in ("batch", "context", "max_context")}
+        bare = (without_indexer(p["variant"]), p["batch"])
+        here = (p["context"], p["max_context"])
+        kinds = {"csa": p, "hca": others.get(("hca", *bare, *here))}
+        kinds["swa"] = others.get(("swa", *bare, *here)) or others.get(("swa", *bare))
+        if not all(kinds.values()):
             continue
         ends = max(p["ends_us"] for p in kinds.values())
         us = ends + sum(n * kinds[kind]["median_us"] for kind, n in LAYERS.items())
-        row = {"variant": variant, "batch": batch, "context": context, "max_context": most, "us": us, "ends_us": ends}
-        row |= {"tokens_per_second": batch / us * 1e6, "classes": None, "launches": None}
+        row = {"variant": p["variant"], **place, "us": us, "ends_us": ends}
+        row |= {"tokens_per_second": p["batch"] / us * 1e6, "classes": None, "launches": None}
         if all(p.get("classes") for p in kinds.values()):
             for name in ("classes", "launches"):
                 row[name] = {
@@ -43,6 +49,11 @@ def whole(points: list[dict]) -> list[dict]:
                 }
         found.append(row)
     return found
+
+
+def without_indexer(variant: str) -> Switches | str:
+    """What a variant is in a layer that has no indexer: variants that are the same there compare equal."""
+    return replace(RUNGS[variant], indexer="bounded") if variant in RUNGS else variant
 
 
 def share(row: dict, group: str) -> float | None:

@@ -1,7 +1,8 @@
 """What the run of a decode step measures, in the order in which it does: not every rung at every place.
 
-First compilations, side by side. Then, each alone on the GPU: all rungs at one place, batch buckets, torch.compile,
-the rungs that the story tells of at other batches and maximum contexts, and the first and last ones everywhere else.
+First compilations, side by side. Then, each alone on the GPU: all rungs at one place, batch buckets, the rungs that the
+story tells of at other batches and maximum contexts, torch.compile, the first and last rungs at other contexts, and at
+the largest and the least batch everywhere else.
 """
 
 from typing import Any
@@ -10,8 +11,9 @@ from ..probes import Probe
 from ..records import Subject
 from .decode_buckets import plan_buckets
 from .decode_compile import plan_compile
+from .decode_model import without_indexer
 from .decode_point import DEFAULTS
-from .decode_variants import FALLBACK, LADDER
+from .decode_variants import FALLBACK, LADDER, RUNGS
 from .decode_warm import plan_warm
 from .kv_capacity import LAYERS
 
@@ -33,10 +35,11 @@ def plan_decode(params: Any, options: dict) -> list[Probe]:
         for kind in kinds
         if kind != "swa" or place[1] == near(params.contexts, KEY_CONTEXT) and place[2] == min(params.max_contexts)
     ]
+    before = [*plan_compile(params, options, timed=False), *plan_warm(params, options)]
     first = len(kinds)
-    before = [*plan_warm(params, options), *plan_compile(params, options, timed=False)]
-    beside = [*plan_buckets(params, options), *plan_compile(params, options, timed=True)]
-    return [*before, *points[:first], *beside, *points[first:]]
+    told = sum(point.subject.options["profile"] for point in points)
+    timed = [*points[first:told], *plan_compile(params, options, timed=True), *points[told:]]
+    return [*before, *points[:first], *plan_buckets(params, options), *timed]
 
 
 def places(batches: list[int], contexts: list[int], max_contexts: list[int]) -> list[tuple]:
@@ -49,8 +52,8 @@ def places(batches: list[int], contexts: list[int], max_contexts: list[int]) -> 
     found += [(other, context, most, STORY, True) for other in batches if other != batch]
     found += [(batch, context, other, REACH, True) for other in max_contexts if other != most]
     found += [(batch, other, most, ENDS, False) for other in contexts if other != context]
-    corners = [(b, c) for c in contexts for b in batches if b != batch and c != context]
-    found += [(b, c, most, ENDS, False) for b, c in corners]
+    extremes = [b for b in sorted({min(batches), max(batches)}) if b != batch]
+    found += [(b, c, most, ENDS, False) for c in contexts if c != context for b in extremes]
     return [place for place in found if place[1] <= place[2]]
 
 
@@ -60,6 +63,9 @@ def near(values: list[int], wanted: int) -> int:
 
 
 def _point(params, options, kind, batch, context, most, rungs, profile) -> Probe:
+    if kind != "csa":
+        rungs = {without_indexer(name): name for name in reversed(rungs)}.values()
+        rungs = [name for name in RUNGS if name in set(rungs)]
     asked = {
         "variants": {name: {"kernel": name, "tuning": "pinned"} for name in rungs},
         "layer": kind,

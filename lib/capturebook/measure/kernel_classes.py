@@ -67,7 +67,7 @@ def parted(events: list[dict]) -> dict[str, list[dict]]:
     for event in events:
         if "ts" not in event or event.get("name", "").startswith(_PART):
             continue
-        began = issued[event["args"]["correlation"]] if event.get("cat") in _GPU else event
+        began = issued.get(event["args"].get("correlation"), event) if event.get("cat") in _GPU else event
         at = bisect.bisect_right(spans, began["ts"], key=lambda span: span[0]) - 1
         if at >= 0 and began["ts"] <= spans[at][1]:
             found[spans[at][2]].append(event)

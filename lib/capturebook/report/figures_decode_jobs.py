@@ -81,8 +81,7 @@ def compiled(records: list[Record]) -> Block | None:
 
 def _place(records: list[Record]) -> str:
     asked = of_part(records, "compile")[-1].subject.options
-    place = f"One {asked['layer']} layer at {words.point(asked)}, another batch: {asked['second']}"
-    return f"{place}; cold compilations ran side by side with others"
+    return f"One {asked['layer']} layer at {words.point(asked)}; cold compilations ran side by side with others"
 
 
 def _compiled_row(name: str, cold: Record | None, timed: Record | None) -> list:
@@ -95,7 +94,7 @@ def _compiled_row(name: str, cold: Record | None, timed: Record | None) -> list:
     return [
         name, ended[-1] if ended else None, c.get("breaks"),
         f"{grown['recompiled']} in {grown['tokens']} tokens" if grown else None, _seconds(c), _seconds(t),
-        f"{second['first_call_s']:.1f}" if second else None,
+        f"{second['first_call_s']:.1f} ({second['batch']})" if second else None,
         sum(graph["nodes"].values()) if graph else None,
         {True: "yes", False: "no"}.get(graph.get("parallel")),
         f"{t['us'][name]['median_us']:.1f}" if gains else None,
@@ -139,8 +138,10 @@ def _said(name: str, cold: Record | None, timed: Record | None) -> str:
     if "grown" in c:
         told.append(
             f"{words.counted(c['breaks'], 'graph break')}, {words.counted(c['grown']['recompiled'], 'recompile')} "
-            "while requests grow, another graph for another batch; captured it is right"
+            "while requests grow; captured it is right"
         )
+    if "second" in c:
+        told.append(f"another batch is compiled anew, in {c['second']['first_call_s']:.0f} s")
     if gains := _gains(name, t):
         told.append(f"{gains[0]:.2f} times as fast as plain capture and {gains[1]:.2f} times as fused Triton")
     if "overlap" in name and (graph := t.get("graph") or c.get("graph")):
