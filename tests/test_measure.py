@@ -268,6 +268,26 @@ def test_v32_is_known_by_its_shape_and_drawn_whole():
     assert payload["bytes"] == int(one.extra_lengths.sum()) * 660 + 2 * 128 * (2 * 1088 + 4) + 4 * 128 + 16
 
 
+def test_a_peer_that_refuses_is_named_and_ours_is_not_excused(monkeypatch):
+    import torch
+
+    from capturebook.measure import variants
+
+    def refuses(inputs):
+        raise AssertionError("indices must be a multiple of 64\nmore")
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setitem(peers.PEERS, "gather_bmm", peers.Peer("refuses", refuses))
+    inputs, left = sweep_point.draw(POINT, SMALL, 0, "cpu"), {}
+    named = {"auto": {"kernel": "auto", "tuning": "pinned"}, "other": {"kernel": "gather_bmm", "tuning": "none"}}
+    found = sweep._calls({**POINT, "variants": named}, inputs, left)
+    assert list(found) == ["auto"] and len(found["auto"]) == len(inputs)
+    assert left == {"other": "AssertionError: indices must be a multiple of 64"}
+    monkeypatch.setattr(variants, "prepare", lambda *args: refuses)
+    with pytest.raises(AssertionError, match="multiple of 64"):
+        sweep._calls({**POINT, "variants": {"auto": named["auto"]}}, inputs, {})
+
+
 def test_what_the_kernels_do_not_read_is_told():
     from capturebook.measure import variants
 

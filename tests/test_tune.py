@@ -46,6 +46,16 @@ def test_candidates_fit_and_no_split_is_less_than_a_tile(cache, sm, limit):
     assert {config.kwargs["BLOCK_H"] for config, _ in tune.candidates(tune.Bucket("mma", cache, 8, 8), sm)} == {16}
 
 
+def test_candidates_fill_the_gpu_and_no_more():
+    """128 programs of 64 heads are one wave: no splits; eight requests of V3.2 take eight splits to fill the GPU."""
+    for batch, wanted in ((64, {1024, 2048}), (8, {128, 256, 512, 1024})):
+        found = tune.candidates(tune.Bucket("mma", "v32", 128, batch), 90)
+        assert {entries for config, entries in found if config.kwargs["BLOCK_H"] == 64} >= wanted
+        for config, entries in found:
+            programs = batch * -(-128 // config.kwargs["BLOCK_H"]) * split_count("mma", batch, 128, 2048, entries)
+            assert programs <= 1024, (batch, str(config), entries)
+
+
 def test_the_fastest_wins_and_of_equals_the_one_with_fewest_splits():
     variants = {"a": {"entries": 32}, "b": {"entries": 64}, "c": {"entries": 128}}
     assert tune.winner({"a": [9.0, 8.0, 10.0], "b": [9.5] * 3, "c": [12.0] * 3}, variants) == "a"
