@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from racecheck_reports import handed_over, pairs
+
 SANITIZER = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
 
 pytestmark = [
@@ -18,24 +20,67 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
-@pytest.mark.parametrize(
-    "kernel, cache",
-    [*((kernel, cache) for kernel in ("mma", "simt", "gluon") for cache in ("bf16", "fp8")), ("mma", "v32")],
-)
-def test_a_small_decode_is_clean(kernel, cache, tool):
-    if kernel == "gluon" and torch.cuda.get_device_capability() != (9, 0):
-        pytest.skip("the Gluon kernels are for sm_90")
+def sanitized(tool: str, script: str, *arguments: str) -> subprocess.CompletedProcess:
     command = [SANITIZER, "--tool", tool, "--error-exitcode", "9", "--target-processes", "all"]
     # torch's own kernels, of which the inputs and the reference take many, are left alone
-    command += ["--kernel-regex", "kns=_kernel", sys.executable]
-    command += [str(Path(__file__).with_name("sanitized_decode.py")), kernel, cache]
+    command += ["--kernel-regex", "kns=_kernel", sys.executable, str(Path(__file__).with_name(script)), *arguments]
     lib = str(Path(__file__).parents[1] / "lib")
     path = os.pathsep.join(filter(None, [lib, os.environ.get("PYTHONPATH", "")]))
     env = {**os.environ, "PYTHONPATH": path, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=280)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=280)
+
+
+def check_clean(tool: str, done: subprocess.CompletedProcess) -> None:
     text = done.stdout + done.stderr
     assert done.returncode == 0, text[-3000:]
     assert "right" in done.stdout
     clean = r"ERROR SUMMARY: 0 errors" if tool == "memcheck" else r"RACECHECK SUMMARY: 0 hazards displayed"
     assert re.search(clean, text), text[-3000:]
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+@pytest.mark.parametrize(
+    "kernel, cache", [*((kernel, cache) for kernel in ("mma", "simt") for cache in ("bf16", "fp8")), ("mma", "v32")]
+)
+def test_a_small_decode_is_clean(kernel, cache, tool):
+    check_clean(tool, sanitized(tool, "sanitized_decode.py", kernel, cache))
+
+
+@pytest.fixture(scope="module")
+def wgmma():
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the Gluon kernels are for sm_90")
+
+
+@pytest.mark.parametrize("cache", ["bf16", "fp8"])
+def test_a_small_decode_in_gluon_is_clean(cache, wgmma):
+    check_clean("memcheck", sanitized("memcheck", "sanitized_decode.py", "gluon", cache))
+
+
+@pytest.fixture(scope="module")
+def textbook_is_clean(wgmma) -> bool:
+    """Whether racecheck takes a textbook hand-over by mbarrier for what it is, having reported a planted race.
+
+    compute-sanitizer 2025.3.1 reports the Gluon kernels' hand-over. NVIDIA's notes name false reports with mbarriers as
+    mended in 2025.4, and with synchronisation of warp groups on sm_90 in 2026.1.
+    """
+    early = sanitized("racecheck", "planted_handover.py", "early")
+    assert early.returncode == 9 and "Race reported" in early.stdout, (early.stdout + early.stderr)[-3000:]
+    textbook = sanitized("racecheck", "planted_handover.py", "textbook")
+    text = textbook.stdout + textbook.stderr
+    assert "right" in textbook.stdout and textbook.returncode in (0, 9), text[-3000:]
+    return textbook.returncode == 0
+
+
+@pytest.mark.parametrize("cache", ["bf16", "fp8"])
+def test_races_in_gluon_are_none_but_what_racecheck_says_of_the_textbook(cache, textbook_is_clean):
+    """Where the textbook's hand-over is reported, the kernels' own may be, and nothing else.
+
+    That their hand-over holds, test_gluon_handover_gpu.py shows.
+    """
+    done = sanitized("racecheck", "sanitized_decode.py", "gluon", cache)
+    if textbook_is_clean:
+        return check_clean("racecheck", done)
+    text = done.stdout + done.stderr
+    assert "right" in done.stdout and done.returncode in (0, 9), text[-3000:]
+    assert pairs(text) <= handed_over(cache), text[-3000:]
