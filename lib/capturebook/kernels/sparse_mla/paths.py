@@ -1,10 +1,11 @@
 """Which kernel `decode` takes where it may choose: a rule by architecture, format and shape, from measurements."""
 
-GLUON_BATCH = {"bf16": 128, "fp8": 32}
+GLUON_BATCH = {"bf16": 32, "fp8": 16}
 """Least batch of 64 heads, by cache format, for which the Gluon kernel was seen to be the faster one on an H200.
 
-us a call, 128 + 512 entries, against FlashMLA's fp8 decode in the same run: fp8 25.4 (27.2) at 32 and 31.8 (45.5) at
-64, from the sweep; 40.7 (48.2) at 128, before its loads were moved behind the fence. bf16 was timed at 128 alone: 36.3.
+us a call, 128 + 512 entries anywhere in about a GB, Gluon (mma) in one run: bf16 15.1 (15.5) at 8, 22.0 (28.4) at 32,
+29.0 (38.9) at 64 and 68.3 (110.8) at 256; fp8 20.0 (21.8) at 16, and by Gluon alone 23.5 at 32, 31.8 at 64, 43.4 at 128
+and 82.1 at 256. bf16 at 8 is left to mma, which took 12.7 where a batch's rows lie within 20 MB.
 """
 
 
