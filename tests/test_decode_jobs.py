@@ -159,3 +159,17 @@ def test_what_is_shown_of_torch_compile():
 
 
 PLACE = {"batch": 4, "context": 512, "max_context": 1024, "device": "cuda"}
+
+
+def test_live_tuning_is_the_attentions_alone_and_once(monkeypatch):
+    """A probe's cold process compiles each configuration of each tuning: the indexer's are pinned, and one key less
+    each for the lists, whose widths differ between layers."""
+    pinned = []
+    monkeypatch.setattr(step, "capability", lambda: 90)
+    monkeypatch.setattr(step.indexer_pinned, "pin", lambda kernel, sm: pinned.append((kernel, sm)))
+    monkeypatch.setattr(step, "pin_entry", lambda tuner, entry: pinned.append(entry))
+    tuner = SimpleNamespace(keys=["batch_bucket", "HEADS", "window_width", "extra_width"])
+    step.tune({"config": {}}, tuner, "bounded", "live")
+    assert tuner.keys == ["batch_bucket", "HEADS"] and pinned == [("bounded", 90)]
+    step.tune({"config": {}}, tuner, "torch", "pinned")
+    assert pinned[1:] == [{"config": {}}]

@@ -12,7 +12,7 @@ from capturebook.measure.decode_variants import LADDER, RUNGS, STOCK, Switches, 
 from capturebook.measure.kernel_classes import CLASSES, labelled, launched, part, parted, profile, times
 from capturebook.measure.rows import sweep_points
 from capturebook.params import load_preset, validate
-from capturebook.report import conclusions, figures_decode
+from capturebook.report import conclusions, figures_decode, figures_sweep
 from capturebook.subjects.decode_step.ops import GLUE
 from capturebook.subjects.decode_step.step import TOLERANCE, assemble
 
@@ -256,6 +256,7 @@ def test_what_is_shown_of_it(monkeypatch):
     ):
         assert text in shown.text, text
     assert shown.html.count("<figure>") == 2 and "extrapolated to 2 + 21 + 20 layers" in shown.html
+    assert "see there" in figures_sweep.sweep(points).text, "which has a panel for each context and layer"
     skipped = [{**point, "us": [], "status": "skipped", "reason": "no GPU"} for point in points]
     assert figures_decode.NOT_HERE in figures_decode.decode(skipped).text
     assert "Another subject" in figures_decode.decode([{"variant": "mma", "us": [1.0]}]).text

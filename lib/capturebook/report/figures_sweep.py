@@ -52,6 +52,8 @@ def sweep(points: list[dict]) -> Block:
     if not timed:
         reasons = dict.fromkeys(p["reason"] for p in points if p["reason"])
         return paragraph(f"No speed was measured: {'; '.join(reasons) or 'no sweep point was planned'}.")
+    if all(p.get("layer") for p in timed):
+        return paragraph("Layers of the decode step: see there. Their points are in the table.")
     axis = "context" if len({p["batch"] for p in timed}) == 1 < len({p["context"] for p in timed}) else "batch"
     named = [_panel(p, axis)[2] for p in points]  # shapes as they were asked for, sizes by number
     panels = {_panel(p, axis) for p in timed}
