@@ -56,5 +56,37 @@ def cases(topk: int) -> dict[str, Inputs]:
     }
 
 
+def score_rows(length: int = 512) -> dict[str, torch.Tensor]:
+    """Rows of scores [length] on which a search could go astray, by kind."""
+    draw = torch.Generator().manual_seed(11)
+    at = torch.arange(length)
+
+    def normal():
+        return torch.randn(length, generator=draw)
+
+    return {
+        "normal": normal(),
+        "far from zero": 1e4 + 1e-3 * normal(),
+        "long tail": (3 * normal()).exp(),
+        "many magnitudes": normal() * torch.exp2(20 * normal()),
+        "near the largest float": 5e37 * normal(),
+        "denormal": 1e-40 * normal(),
+        "both ends of the range": torch.where(at % 3 == 0, 3e38, -3e38),
+        "one far out": torch.where(at == 5, 1e30, normal()),
+        "few far out": torch.where(at < 30, 1e20, normal()),
+        "rising": at.float(),
+        "falling": -at.float(),
+        "rounded": normal().round(),
+        "bf16": normal().bfloat16().float(),
+        "all equal": torch.full((length,), 1.5),
+        "zeros of both signs": torch.where(at % 3 == 0, 0.0, -0.0),
+        "few above many zeros": torch.where(at % 100 == 0, normal().abs(), 0.0),
+        "two values": 1.0 + (at % 2).float(),
+        "the upper value is rare": 1.0 + (at % 40 == 0).float(),
+        "cut at the top": normal().clamp(max=0.5),
+        "cut at zero": torch.relu(normal() - 1),
+    }
+
+
 def moved(inputs: Inputs, device) -> Inputs:
     return Inputs(*(tensor.to(device) for tensor in inputs.args()))

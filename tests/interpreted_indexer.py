@@ -9,10 +9,15 @@ import sys
 import torch
 
 from capturebook.kernels.indexer import error, scores_reference
+from capturebook.kernels.indexer.formats import PAGE
 from capturebook.kernels.indexer.interpret import interpret
-from indexer_cases import cases, with_lengths
+from capturebook.kernels.indexer.launch import run_selection
+from capturebook.kernels.indexer.pinned import TUNERS
+from indexer_cases import cases, score_rows, with_lengths
 
 TOPK = 48
+SIZES = ((64, 128, 32), (64, 512, 32))
+"""SHORT, BLOCK, WIDE: rows longer than what stays in registers, and rows that do."""
 
 
 def measure(kernel: str, inputs, *sizes) -> dict:
@@ -27,6 +32,26 @@ def measure(kernel: str, inputs, *sizes) -> dict:
     return found
 
 
+def select_rows(topk: int) -> dict:
+    """{kind of row: error of its selection}: the largest over sizes and lengths, scores given."""
+    function = TUNERS["bounded"]["select_kernel"].fn
+    rows = score_rows()
+    scores = torch.stack(list(rows.values()))
+    width = scores.shape[1] // PAGE
+    table = torch.randperm(len(rows) * width, generator=torch.Generator().manual_seed(1)).view(len(rows), width).int()
+    found = dict.fromkeys(rows, 0.0)
+    for sizes in SIZES:
+        for length in (topk + 1, scores.shape[1] - 3):
+            lengths = torch.full((len(rows),), length, dtype=torch.int32)
+            told = dict(zip(("SHORT", "BLOCK", "WIDE"), sizes, strict=True), PDL=False)
+            slots = run_selection(function, scores, table, lengths, topk, **told)
+            for row, name in enumerate(rows):
+                one = slice(row, row + 1)
+                wrong = error(slots[one], [scores[row, :length].double()], table[one], lengths[one])
+                found[name] = max(found[name], wrong)
+    return found
+
+
 def relative(scores, want) -> float:
     return float((scores - want).abs().max() / want.abs().max().clamp(min=1e-30))
 
@@ -34,6 +59,8 @@ def relative(scores, want) -> float:
 def case(name: str) -> dict:
     """One of the cases; "turns" in runs that span requests, whose turns count as pages."""
     kernel, _, which = name.partition("/")
+    if kernel == "rows":
+        return select_rows(int(which))
     if which == "turns":
         return measure(kernel, with_lengths([900, 64, 0, 1500, 1], 24), (2, 3, 32, 64, 32))
     return measure(kernel, cases(TOPK)[which])

@@ -13,7 +13,7 @@ from capturebook.kernels.indexer.launch import run_scores, run_selection
 from capturebook.kernels.indexer.pinned import TUNERS
 from capturebook.kernels.indexer.reference import TOLERANCE
 from capturebook.kernels.sparse_mla import pinned as pins
-from indexer_cases import cases, edges, moved, with_lengths
+from indexer_cases import cases, edges, moved, score_rows, with_lengths
 
 pytestmark = pytest.mark.gpu
 
@@ -89,6 +89,20 @@ def test_every_configuration(name):
     for config in selection_tuner.configs:
         slots = run_selection(selection_tuner.fn, scores, inputs.page_table, inputs.lengths, 512, **config.all_kwargs())
         check(inputs, slots, str(config))
+
+
+@pytest.mark.parametrize("topk", [1, 31, 512])
+def test_selection_of_given_scores(topk):
+    """As torch.topk has it, as a set, but for equal scores: rows of every kind, each configuration."""
+    scores = torch.stack(list(score_rows(32768).values())).cuda()
+    table = torch.randperm(len(scores) * 512, device="cuda").view(len(scores), 512).int()
+    tuner = TUNERS["bounded"]["select_kernel"]
+    for length in (topk, topk + 1, 2048, 2049, 8192, 8193, 32768):
+        lengths = torch.full((len(scores),), length, dtype=torch.int32, device="cuda")
+        want = list(scores[:, :length].double())
+        for config in tuner.configs:
+            slots = run_selection(tuner.fn, scores, table, lengths, topk, **config.all_kwargs())
+            assert error(slots, want, table, lengths) == 0, f"{length} {config}"
 
 
 def test_fp8_conversion_without_the_hardware_is_the_same():

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from indexer_cases import cases
+from indexer_cases import cases, score_rows
 from test_kernels_interpret import pytestmark  # noqa: F401  where the interpreter cannot loop
 
 BOUNDED = [f"bounded/{case}" for case in (*cases(48), "turns")]
 STOCK = ["stock/random", "stock/edges", "stock/fp8"]
+ROWS = ["rows/7", "rows/48"]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def measured() -> dict:
             stderr=subprocess.PIPE,
             text=True,
         )
-        for names in (BOUNDED[:4] + STOCK, BOUNDED[4:])
+        for names in (BOUNDED + STOCK, ROWS)
     ]
     found = {}
     for process in started:
@@ -47,3 +48,10 @@ def test_interpreted_scores_against_float64(measured, case):
 @pytest.mark.parametrize("case", BOUNDED)
 def test_interpreted_selection_against_float64(measured, case):
     assert measured[case]["selection"] <= 1e-6
+
+
+@pytest.mark.parametrize("case", ROWS)
+@pytest.mark.parametrize("kind", score_rows())
+def test_interpreted_selection_of_given_scores(measured, case, kind):
+    """As torch.topk has it, as a set, but for equal scores."""
+    assert measured[case][kind] == 0

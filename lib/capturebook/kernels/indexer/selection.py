@@ -1,180 +1,133 @@
-"""Top-k of each request's scores as cache slots, bounded by device lengths: a search for the k-th largest score."""
+"""Top-k of each request's scores as cache slots, bounded by device lengths."""
 
 import triton
 import triton.language as tl
 
 from ..glue.tiles import wait_for_previous
 from ..sparse_mla.tiles import load_length
+from .threshold import load_scores, part_of, positions, search
 
 CONFIGS = [
     triton.Config({"SHORT": short, "BLOCK": block, "WIDE": 32 * warps}, num_warps=warps, num_stages=1)
-    for short, block, warps in ((2048, 8192, 8), (2048, 8192, 16), (2048, 4096, 8), (2048, 4096, 4), (1024, 4096, 8))
+    for short, block, warps in ((2048, 8192, 8), (2048, 8192, 16), (2048, 4096, 8))
 ]
-"""Scores that stay in registers: SHORT of a row no longer than that, else BLOCK. A longer row's others are read again
-in each pass, from the caches. One launch has rows of both kinds, so both are in one kernel. WIDE: threads."""
-
-BY_VALUE = tl.constexpr(10)
-"""Passes that cut the range of scores into fifths before those that cut the range of their bits, of which 14 end it.
-Normal scores take 6 passes, 10 at most."""
-
-LOWEST = tl.constexpr(-2147483648)
+"""Rows of up to SHORT scores, and of up to BLOCK, stay in registers; longer ones are read again in each pass, BLOCK at
+a time, from the caches. One launch has rows of all kinds, so all are in one kernel. WIDE: threads."""
 
 
 @triton.jit
-def key_of(value):
-    """int32 that compare like fp32 values: a float's bits compare like its size, a negative one's are flipped.
+def count_up(tile, start, length, cut, part, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """(flags, before, total): which scores lie before a part and, in the upper half of a word, which in it.
 
-    Adding zero makes -0.0 the 0.0 that it equals.
+    before: how many of both come before each score of the tile, within a thread and over the threads; total: in all.
     """
-    bits = (value + 0.0).to(tl.int32, bitcast=True)
-    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
-
-
-@triton.jit
-def value_of(key):
-    """The inverse of `key_of`."""
-    return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def positions(start, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """[WIDE, BLOCK / WIDE]: positions from `start` on, neighbours in neighbouring threads, a row in one thread.
-
-    Told that there are no neighbours, the compiler reads them one by one. Else it reads four at a time, and what comes
-    of them goes through shared memory before slots can be written one by one.
-    """
-    at = start + tl.arange(0, WIDE)[:, None] + tl.arange(0, BLOCK // WIDE)[None, :] * WIDE
-    return tl.max_contiguous(at, [1, 1])
-
-
-@triton.jit
-def load_keys(line, start, length, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """BLOCK scores from `start` as int32 that compare like them; LOWEST, which no score has, behind the length."""
     at = positions(start, WIDE, BLOCK)
-    return tl.where(at < length, key_of(tl.load(line + at, mask=at < length, other=0.0)), LOWEST)
+    found = part_of(tile, cut)
+    over = ((found < part) & (at < length)).to(tl.int32)
+    even = ((found == part) & (at < length)).to(tl.int32)
+    flags = over | (even << 16)
+    own = tl.sum(flags, 1)
+    before = (tl.cumsum(own, 0) - own)[:, None] + tl.cumsum(flags, 1) - flags
+    return flags, before, tl.sum(own, 0)
 
 
 @triton.jit
-def smaller_larger(small, large, other_small, other_large):
-    return tl.minimum(small, other_small), tl.maximum(large, other_large)
+def one_by_one(start, at):
+    """Addresses from `start` on, told that neighbouring threads have neighbours, as `positions` has them.
 
-
-@triton.jit
-def extremes(head, line, length, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """(smallest, largest) score of a row; `head` holds the first BLOCK of them."""
-    small, large = tl.where(head == LOWEST, 2147483647, head), head
-    for start in tl.range(BLOCK, length, BLOCK):
-        tile = load_keys(line, start, length, WIDE, BLOCK)
-        small = tl.minimum(small, tl.where(tile == LOWEST, 2147483647, tile))
-        large = tl.maximum(large, tile)
-    return tl.reduce((tl.min(small, 1), tl.max(large, 1)), 0, smaller_larger)
-
-
-@triton.jit
-def add_four(a, b, c, d, e, f, g, h):
-    return a + e, b + f, c + g, d + h
-
-
-@triton.jit
-def two_counts(tile, first, second):
-    """Which scores are at or above two thresholds, in the halves of a word."""
-    return (tile >= first).to(tl.int32) | ((tile >= second).to(tl.int32) << 16)
-
-
-@triton.jit
-def count(head, line, length, t0, t1, t2, t3, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """How many scores of a row are at or above each of four thresholds: one exchange between threads for all."""
-    low, high = two_counts(head, t0, t1), two_counts(head, t2, t3)
-    for start in tl.range(BLOCK, length, BLOCK):
-        tile = load_keys(line, start, length, WIDE, BLOCK)
-        low += two_counts(tile, t0, t1)
-        high += two_counts(tile, t2, t3)
-    low, high = tl.sum(low, 1), tl.sum(high, 1)  # what a thread has fits into half a word; a row's need not
-    return tl.reduce((low & 0xFFFF, low >> 16, high & 0xFFFF, high >> 16), 0, add_four)
-
-
-@triton.jit
-def threshold(low, high, step, part: tl.constexpr):
-    """A key strictly between two, `part` fifths of the way: by the scores' values, in later passes by their keys."""
-    left, right = value_of(low.to(tl.int32)), value_of(high.to(tl.int32))
-    by_value = key_of(left + (right - left) * (part * 0.2)).to(tl.int64)
-    found = tl.where(step < BY_VALUE, by_value, low + (high - low) * part // 5)
-    return tl.minimum(tl.maximum(found, low + 1), high - 1).to(tl.int32)
-
-
-@triton.jit
-def search(head, line, length, topk, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """(edge, missing): all keys above the edge are taken, and of those equal to it as many as are missing.
-
-    Between two thresholds, one with more than topk scores at or above it and one with `above` <= topk, four more are
-    tried in each pass.
+    That they are contiguous is not so. The compiler takes from it which dimension threads lie along, and no more, since
+    no address is a multiple; without it Triton 3.9 takes the other, and what is written goes through shared memory.
     """
-    least, most = extremes(head, line, length, WIDE, BLOCK)
-    # A row of up to topk keys takes no pass: all it has are equal to the lowest, or above it.
-    low = least.to(tl.int64)
-    high = tl.where(length > topk, most.to(tl.int64), low) + 1
-    above = tl.full([], 0, tl.int32)
-    step = 0
-    while (above < topk) & (high - low > 1):
-        t0, t1 = threshold(low, high, step, 1), threshold(low, high, step, 2)
-        t2, t3 = threshold(low, high, step, 3), threshold(low, high, step, 4)
-        n0, n1, n2, n3 = count(head, line, length, t0, t1, t2, t3, WIDE, BLOCK)
-        # counts fall as thresholds rise: the last with too many, and the first without
-        low = tl.where(n0 > topk, t0.to(tl.int64), low)
-        low = tl.where(n1 > topk, t1.to(tl.int64), low)
-        low = tl.where(n2 > topk, t2.to(tl.int64), low)
-        low = tl.where(n3 > topk, t3.to(tl.int64), low)
-        high, above = tl.where(n3 <= topk, t3.to(tl.int64), high), tl.where(n3 <= topk, n3, above)
-        high, above = tl.where(n2 <= topk, t2.to(tl.int64), high), tl.where(n2 <= topk, n2, above)
-        high, above = tl.where(n1 <= topk, t1.to(tl.int64), high), tl.where(n1 <= topk, n1, above)
-        high, above = tl.where(n0 <= topk, t0.to(tl.int64), high), tl.where(n0 <= topk, n0, above)
-        step += 1
-    return (high - 1).to(tl.int32), topk - above
+    return tl.max_contiguous(tl.multiple_of(start + at, [1, 1]), [2, 1])
 
 
 @triton.jit
-def take(
-    tile,
-    start,
-    taken,
-    equal,
-    edge,
-    missing,
-    length,
-    table,
-    target,
-    PAGE: tl.constexpr,
-    WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
+def slots_of(start, length, table, PAGE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """The slots of BLOCK positions; something behind the length."""
+    at = positions(start, WIDE, BLOCK)
+    return tl.load(one_by_one(table, at // PAGE), mask=at < length, other=0) * PAGE + at % PAGE
+
+
+@triton.jit
+def write_even(
+    tile, start, flags, before, equal, target, ENOUGH: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Writes a tile's selected slots, thread by thread; returns `taken` and `equal`: scores above the edge and at it.
+    """Puts scores that are still to be compared where the result will be, their positions behind them.
 
-    Both are counted at once, those at the edge in the upper half of a word: within a thread, and over the threads.
+    equal: how many there are before this tile.
     """
-    at = positions(start, WIDE, BLOCK)
-    page = tl.load(table + at // PAGE, mask=at < length, other=0)
-    over = ((tile > edge) & (at < length)).to(tl.int32)
-    even = ((tile == edge) & (at < length)).to(tl.int32)
-    both = over | (even << 16)
-    own = tl.sum(both, 1)
-    before = (tl.cumsum(own, 0) - own)[:, None] + tl.cumsum(both, 1) - both
-    over_before = taken + (before & 0xFFFF)
-    even_before = equal + (before >> 16)
-    chosen = (over | (even & (even_before < missing).to(tl.int32))) > 0
-    tl.store(target + over_before + tl.minimum(even_before, missing), page * PAGE + at % PAGE, mask=chosen)
-    total = tl.sum(own, 0)
-    return taken + (total & 0xFFFF), equal + (total >> 16)
+    place = one_by_one(target, equal + (before >> 16))
+    tl.store(place, tile.to(tl.int32, bitcast=True), mask=(flags >> 16) > 0)
+    tl.store(place + ENOUGH, positions(start, WIDE, BLOCK), mask=(flags >> 16) > 0)
 
 
 @triton.jit
-def select_row(line, table, target, length, topk, PAGE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """The slots of one row."""
-    head = load_keys(line, 0, length, WIDE, BLOCK)
-    edge, missing = search(head, line, length, topk, WIDE, BLOCK)
-    taken, equal = take(head, 0, 0, 0, edge, missing, length, table, target, PAGE, WIDE, BLOCK)
-    for start in tl.range(BLOCK, length, BLOCK):
-        tile = load_keys(line, start, length, WIDE, BLOCK)
-        taken, equal = take(tile, start, taken, equal, edge, missing, length, table, target, PAGE, WIDE, BLOCK)
+def rank_even(target, table, above, missing, count, PAGE: tl.constexpr, ENOUGH: tl.constexpr):
+    """Of `count` scores that `write_even` left, writes the slots of the `missing` largest behind the first `above`."""
+    tl.debug_barrier()  # other threads wrote them
+    mine = tl.arange(0, ENOUGH)
+    score = tl.load(target + mine, mask=mine < count, other=0).to(tl.float32, bitcast=True)[:, None]
+    rival = tl.load(target + mine, mask=mine < count, other=-8388608).to(tl.float32, bitcast=True)[None, :]
+    at = tl.load(target + ENOUGH + mine, mask=mine < count, other=0)
+    slots = tl.load(table + at // PAGE, mask=mine < count, other=0) * PAGE + at % PAGE
+    better = (rival > score) | ((rival == score) & (mine[None, :] < mine[:, None]))
+    rank = tl.sum(better.to(tl.int32), 1)
+    tl.debug_barrier()  # all have read
+    tl.store(target + above + rank, slots, mask=(mine < count) & (rank < missing))
+
+
+@triton.jit
+def write_chosen(slots, flags, before, taken, equal, missing, target):
+    """Writes what lies before the part and the first `missing` in it, in the row's order.
+
+    taken, equal: how many of both there are before this tile.
+    """
+    even_at = equal + (before >> 16)
+    chosen = ((flags & 1) > 0) | (((flags >> 16) > 0) & (even_at < missing))
+    tl.store(one_by_one(target, taken + (before & 0xFFFF) + tl.minimum(even_at, missing)), slots, mask=chosen)
+
+
+@triton.jit
+def select_row(
+    line, table, target, length, topk, PAGE: tl.constexpr, ENOUGH: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr
+):
+    """The slots of a row of up to BLOCK scores, which stay in registers."""
+    head = load_scores(line, 0, length, WIDE, BLOCK)
+    cut, part, above, upto = search(head, line, length, topk, ENOUGH, False, WIDE, BLOCK)
+    missing = topk - above
+    flags, before, _ = count_up(head, 0, length, cut, part, WIDE, BLOCK)
+    if ENOUGH > 0:
+        if (missing > 0) & (upto - above <= ENOUGH):
+            write_even(head, 0, flags, before, 0, target, ENOUGH, WIDE, BLOCK)
+            rank_even(target, table, above, missing, upto - above, PAGE, ENOUGH)
+            missing = 0
+    write_chosen(slots_of(0, length, table, PAGE, WIDE, BLOCK), flags, before, 0, 0, missing, target)
+
+
+@triton.jit
+def select_long_row(
+    line, table, target, length, topk, PAGE: tl.constexpr, ENOUGH: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr
+):
+    """The slots of a row of any length, read once more for each step."""
+    cut, part, above, upto = search(0.0, line, length, topk, ENOUGH, True, WIDE, BLOCK)
+    missing = topk - above
+    if ENOUGH > 0:
+        if (missing > 0) & (upto - above <= ENOUGH):
+            equal = 0
+            for start in tl.range(0, length, BLOCK):
+                tile = load_scores(line, start, length, WIDE, BLOCK)
+                flags, before, total = count_up(tile, start, length, cut, part, WIDE, BLOCK)
+                write_even(tile, start, flags, before, equal, target, ENOUGH, WIDE, BLOCK)
+                equal += total >> 16
+            rank_even(target, table, above, missing, upto - above, PAGE, ENOUGH)
+            missing = 0
+    taken, even = 0, 0
+    for start in tl.range(0, length, BLOCK):
+        tile = load_scores(line, start, length, WIDE, BLOCK)
+        flags, before, total = count_up(tile, start, length, cut, part, WIDE, BLOCK)
+        write_chosen(slots_of(start, length, table, PAGE, WIDE, BLOCK), flags, before, taken, even, missing, target)
+        taken += total & 0xFFFF
+        even += total >> 16
 
 
 @triton.autotune(configs=CONFIGS, key=["batch_bucket"])
@@ -189,6 +142,7 @@ def select_kernel(
     batch_bucket,
     PAGE: tl.constexpr,
     TOPK: tl.constexpr,  # a power of two >= topk
+    ENOUGH: tl.constexpr,  # so many scores are compared with each other, not searched; at most topk / 2
     PDL: tl.constexpr,
     SHORT: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -202,8 +156,10 @@ def select_kernel(
     table = page_table + row * table_width
     target = slots + row * topk
     if length <= SHORT:
-        select_row(line, table, target, length, topk, PAGE, WIDE, SHORT)
+        select_row(line, table, target, length, topk, PAGE, ENOUGH, WIDE, SHORT)
+    elif length <= BLOCK:
+        select_row(line, table, target, length, topk, PAGE, ENOUGH, WIDE, BLOCK)
     else:
-        select_row(line, table, target, length, topk, PAGE, WIDE, BLOCK)
+        select_long_row(line, table, target, length, topk, PAGE, ENOUGH, WIDE, BLOCK)
     place = tl.arange(0, TOPK)
     tl.store(target + place, -1, mask=(place >= length) & (place < topk))
