@@ -3,7 +3,7 @@
 import pytest
 
 from capturebook.measure import targets
-from capturebook.report import figures_peers, figures_sweep
+from capturebook.report import conclusions, figures_peers, figures_sweep
 
 COMMON = {
     "lists": "V4-Flash, 128 + 512 tokens",
@@ -80,6 +80,8 @@ def test_a_target_is_met_by_a_ratio_of_the_same_process(us, ratio, said):
     text = figures_peers.compared(group).text
     missed = "Missed: ours / FlashMLA of flash in fp8 at batch 1." in text
     assert missed == (said == "missed") and f"{0 if missed else 1} of 1 target met" in text
+    status, concluded = conclusions.sweep(group)
+    assert status == "pass" and concluded.endswith(figures_peers.targets_met(group)) and "1 target met" in concluded
     elsewhere = [{**p, "gpu": "NVIDIA RTX PRO 6000"} for p in group]
     (row,) = tables(elsewhere)[f"{FLASH}. As it is."]
     assert "Target" not in row and "No targets" in figures_peers.compared(elsewhere).text

@@ -6,6 +6,7 @@ from ..measure.decode_model import whole
 from ..records import Arm, Record
 from . import summary, words
 from .figures_decode_jobs import of_part, said_of_buckets, said_of_compile
+from .figures_peers import targets_met
 
 Conclusion = tuple[str, str]
 WORST = ("fail", "not_run", "pass", "skipped")
@@ -140,7 +141,7 @@ def sweep(points: list[dict]) -> Conclusion:
     where = f"{best['variant']} at {words.point(best)}{floor}"
     return "pass", (
         f"{len(timed)} of {words.counted(len(points), 'sweep point')} timed. Most tokens a second: "
-        f"{best['tokens_per_second']:,.0f} by {where}."
+        f"{best['tokens_per_second']:,.0f} by {where}. {targets_met(points)}".rstrip()
     )
 
 

@@ -35,7 +35,7 @@ def compared(points: list[dict]) -> Block:
     groups = [group for group in _groups(points) if any(p["us"] for p in group)]
     if not groups:
         return paragraph("Nothing of sparse MLA decode was timed.")
-    whole = paragraph(_says(groups))
+    whole = paragraph(targets_met(points) or "No targets: they are an H200's, or no point was timed that has one.")
     for key in dict.fromkeys(_key(group[0]) for group in groups):
         same = (group for group in groups if _key(group[0]) == key)
         whole = whole + _beside(sorted(same, key=lambda group: group[0]["batch"]))
@@ -117,11 +117,11 @@ def _target(t: dict) -> Markup:
     return words.badge("fail" if t["met"] == "missed" else "pass", said)
 
 
-def _says(groups: list[list[dict]]) -> str:
-    """How many targets were met, and which were not, by how much."""
-    found = [(group[0], t) for group in groups for t in _judged(group)]
+def targets_met(points: list[dict]) -> str:
+    """How many targets were met, and which were not, in a sentence or two; "" where no timed point has one."""
+    found = [(group[0], t) for group in _groups(points) for t in _judged(group)]
     if not found:
-        return "No targets: they are an H200's, or no point was timed that has one."
+        return ""
     counts = {met: sum(t["met"] == met for _, t in found) for met in MET}
     said = f"{counts['met'] + counts['equal']} of {words.counted(len(found), 'target')} met"
     said += f", {counts['equal']} of them within 3 % of the figure" if counts["equal"] else ""

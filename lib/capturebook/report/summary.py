@@ -3,6 +3,7 @@
 from ..measure.rows import build_rows_of, sweep_points
 from ..records import Record
 from . import words
+from .figures_peers import targets_met
 from .run_data import RunData
 
 
@@ -83,7 +84,9 @@ def _compiled(group: list[Record]) -> str:
 
 
 def _sweep(group: list[Record]) -> str:
-    return f"{words.counted(sum(bool(p['us']) for p in sweep_points(group)), 'sweep point')} timed."
+    points = sweep_points(group)
+    said = f"{words.counted(sum(bool(p['us']) for p in points), 'sweep point')} timed."
+    return " ".join([said, *filter(None, [targets_met(points)])])
 
 
 SENTENCES = {"build": _builds, "interpret": _interpreted, "trace": _compiled, "step": _steps, "sweep": _sweep}
