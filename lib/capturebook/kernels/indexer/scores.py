@@ -10,10 +10,13 @@ PADDED_CONFIGS = [triton.Config({}, num_warps=warps, num_stages=1) for warps in 
 
 BOUNDED_CONFIGS = [
     triton.Config({"PROGRAMS": programs, "TURN": turn}, num_warps=4, num_stages=stages)
-    for programs, turn, stages in ((264, 0, 5), (396, 0, 3), (396, 2, 3), (528, 0, 2), (528, 0, 3), (1056, 0, 2))
+    for programs, turn, stages in ((264, 0, 5), (396, 0, 3), (396, 2, 3), (528, 2, 2), (528, 0, 3), (1056, 0, 2))
 ]
 """PROGRAMS: CTAs in the fixed grid; the counts are 2 to 6 for each of an H200's 132 SMs. TURN: how many pages the turn
 to another request counts for, at most: it empties the pipeline."""
+
+NEAR = tl.constexpr(128)
+"""Entries of the page table that a run reads at once when it comes to a request: later ones of them are in L1."""
 
 
 @triton.jit
@@ -131,8 +134,8 @@ def bounded_scores_kernel(
 ):
     """PROGRAMS programs share the pages of all requests evenly, whatever the lengths: the work follows their sum.
 
-    The pages of all requests, laid end to end, are cut into runs of equal size; a run may span several requests. In
-    front of a request's pages lie as many that are none as the turn to it costs, unless runs are short.
+    The pages of all requests, laid end to end, are cut into runs of equal size, or one more; a run may span several
+    requests. In front of a request's pages lie as many that are none as the turn to it costs, unless runs are short.
     """
     wait_for_previous(PDL)
     rows = tl.arange(0, ROWS)
@@ -143,25 +146,28 @@ def bounded_scores_kernel(
     if TURN > 0:
         tiles = tl.where(tiles > 0, tiles + turn, 0)
         total = tl.sum(tiles, 0)
-    share = tl.cdiv(total, PROGRAMS)
-    first = tl.minimum(tl.program_id(0) * share, total)
-    last = tl.minimum(first + share, total)
+    share, rest = total // PROGRAMS, total % PROGRAMS
+    first = tl.program_id(0) * share + tl.minimum(tl.program_id(0), rest)
+    last = first + share + tl.where(tl.program_id(0) < rest, 1, 0)
     # The rows that end at or before `first`: how many they are, and where the next one starts.
     passed = (tl.cumsum(tiles, 0) <= first).to(tl.int32)
     row, start = tl.reduce((passed, passed * tiles), 0, add_both)
     row = row.to(tl.int64)
     while start < last:
+        table = page_table + row * table_width
+        column = tl.maximum(tl.maximum(first, start) - start - turn, 0)
+        # In front of all that waits for memory; where the request ends is not known yet.
+        near = column + tl.arange(0, NEAR)
+        numbers = tl.load(table + near, mask=near < tl.minimum(table_width, last - start), other=0)
         query, weight = load_query(q, weights, row, HEADS, D, FP8, DOT_FP32)
         length = load_length(lengths, row, table_width * PAGE)
         pages = tl.cdiv(length, PAGE)
         end = start + tl.where(pages > 0, pages + turn, 0)
-        table = page_table + row * table_width
         line = scores + row * table_width * PAGE
-        column = tl.maximum(tl.maximum(first, start) - start - turn, 0)
         stop = tl.minimum(last, end) - start - turn
         # The next page's number travels as a loop variable: loaded where it is used, it would take a stage of the
         # pipeline from the keys it points at.
-        page = tl.load(table + column, mask=column < stop, other=0)
+        page = tl.sum(tl.where(near == column, numbers, 0), 0)
         for at in tl.range(column, stop):
             this = page
             page = tl.load(table + at + 1, mask=at + 1 < stop, other=0)
