@@ -9,7 +9,7 @@ import torch
 from capturebook.kernels.indexer import error, pinned, scores_reference, select, select_twin
 from capturebook.kernels.indexer.cost import select_cost
 from capturebook.kernels.indexer.examples import examples
-from capturebook.kernels.indexer.formats import quantise, values_of
+from capturebook.kernels.indexer.formats import FORMATS, quantise, values_of
 from capturebook.kernels.indexer.inputs import make_inputs
 from capturebook.kernels.indexer.reference import TOLERANCE
 from capturebook.kernels.indexer.scores import bounded_scores_kernel
@@ -176,8 +176,9 @@ def test_cost_by_hand():
 def test_every_kernel_has_a_pinned_configuration_that_is_tried(sm):
     for tuners in pinned.TUNERS.values():
         for name, tuner in tuners.items():
-            assert pinned.pinned_config(name, sm) in tuner.configs
-            assert "cross-compilation" in pinned.pinned_entry(name, sm)["source"]
+            for key_format in FORMATS:
+                assert pinned.pinned_config(name, sm, key_format) in tuner.configs
+                assert "cross-compilation" in pinned.pinned_entry(name, sm, key_format)["source"]
     with pytest.raises(ValueError, match="sm: 70; pinned configurations exist for 80, 86"):
         pinned.pinned_config("select_kernel", 70)
     with pytest.raises(ValueError, match="kernel: 'fast'; pinned configurations exist for padded_scores_kernel"):

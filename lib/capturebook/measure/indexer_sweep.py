@@ -70,7 +70,7 @@ def run(ctx) -> dict:
         return {"status": "skipped", "reason": problem, "payload": payload}
     inputs = [make_inputs(ctx.seed + i, **point, device="cuda") for i in range(sets)]
     payload |= costs(a, inputs)
-    functions = {name: prepare(variant) for name, variant in a["variants"].items()}
+    functions = {name: prepare(variant, a["key_format"]) for name, variant in a["variants"].items()}
     for function in functions.values():
         function(*inputs[0].args())  # compiles, and tunes if it is live, so that the checked call is the timed one
     ctx.stage("verify")
@@ -113,7 +113,7 @@ def fit(a: dict, l2_bytes: int, free: int) -> tuple[int, str]:
     return 0, f"needs {(2 * each + scratch) / 2**30:.1f} GiB of GPU memory, {budget / 2**30:.1f} are there"
 
 
-def prepare(variant: dict):
+def prepare(variant: dict, key_format: str = "bf16"):
     """`select` with the variant's kernel; a pinned variant's autotuners are left their pinned configuration."""
     import torch
 
@@ -121,7 +121,7 @@ def prepare(variant: dict):
 
     if variant["tuning"] == "pinned":
         major, minor = torch.cuda.get_device_capability()
-        pinned.pin(variant["kernel"], major * 10 + minor)
+        pinned.pin(variant["kernel"], major * 10 + minor, key_format)
     elif variant["tuning"] != "live":
         raise ValueError(f"tuning: {variant['tuning']!r}; allowed: live, pinned")
     return partial(select, kernel=variant["kernel"])

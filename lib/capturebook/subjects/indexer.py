@@ -61,7 +61,7 @@ def build(
 
     if tuning == "pinned" and device == "cuda":
         major, minor = torch.cuda.get_device_capability()
-        pin(kernel, major * 10 + minor)
+        pin(kernel, major * 10 + minor, key_format)
     common = {"make_inputs": inputs, "state": lambda: {"lengths": lengths}, "advance": advance, "check": check}
     return Step(
         fn=step_with(partial(select, kernel=kernel)),

@@ -25,7 +25,8 @@ def examples(sm: int) -> list[Example]:
     for kernel, tuners in TUNERS.items():
         for name, tuner in tuners.items():
             for batch, key_format in CALLS[name]:
-                args, pinned = _arguments(kernel, name, batch, key_format, sm), pinned_config(name, sm)
+                args = _arguments(kernel, name, batch, key_format, sm)
+                pinned = pinned_config(name, sm, key_format)
                 called = f"{name} batch={batch}" + (" fp8" if key_format == "fp8" else "")
                 found += [
                     Example(called, tuner.fn, config, args | config.kwargs, config == pinned)
