@@ -42,6 +42,12 @@ def planted(name, **kw):
     return Probe(kind="build", job=f"planted_jobs:{name}", **{"deadline": 20.0, **kw})
 
 
+def test_a_child_finds_triton_hashed(pool):
+    """The first launch would hash 400 MB of libtriton.so for its cache key, in every child anew."""
+    (record,) = pool.run([planted("triton_is_hashed")])
+    assert record.payload == {"already": 1}, record.reason or record.root
+
+
 @pytest.mark.parametrize(
     ("job", "status", "says", "stage"),
     [

@@ -152,13 +152,17 @@ def flashmla(inputs):
     """FlashMLA's fp8 sparse decode (sgl-flash-mla's legacy kernels), its schedule made beforehand."""
     import flash_mla
 
+    from ..kernels.sparse_mla.formats import format_of
+
     q, sink, heads = _padded(inputs)
     meta, _ = flash_mla.get_mla_metadata()
     window = (inputs.window_cache, inputs.window_indices, inputs.window_lengths)
     extra = (inputs.extra_cache, inputs.extra_indices, inputs.extra_lengths)
     (cache, indices, lengths), *more = [(c, i[:, None], n) for c, i, n in (window, extra) if i.shape[1]]
     named = {"softmax_scale": inputs.scale, "attn_sink": sink, "use_legacy": True}
-    named |= {"indices": indices, "topk_length": lengths}
+    named |= {"indices": indices}
+    if format_of(cache) != "v32":  # its kernel for V3.2 takes no lengths; beyond them the list says -1
+        named |= {"topk_length": lengths}
     if more:
         ((extra, indices, lengths),) = more
         named |= {"extra_k_cache": _paged(extra), "extra_indices_in_kvcache": indices, "extra_topk_length": lengths}
@@ -218,7 +222,7 @@ def _paged(cache):
 
 PEERS = {
     FLASHMLA: Peer(
-        "FlashMLA fp8 decode (sgl-flash-mla, legacy kernels), its schedule made before the graph",
+        "FlashMLA fp8 decode (sgl-flash-mla, legacy kernels), its schedule made before the graph; lists of V3.2 whole",
         flashmla,
         FLASHMLA_HEADS,
         ("fp8", "v32"),

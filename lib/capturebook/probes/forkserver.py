@@ -39,6 +39,9 @@ def main(path: str, modules: list[str]) -> None:
 def _preload(modules: list[str]) -> None:
     for name in PRELOAD:
         importlib.import_module(name)
+    # Keys of Triton's cache hold a hash of Triton itself, hundreds of MB: 2 s on an H200's host, for each child's first
+    # launch. What a process has hashed it keeps, and so do its children.
+    importlib.import_module("triton.runtime.cache").triton_key()
     # A child that collects garbage would walk all of torch each time (0.5 s); what `modules` define is not frozen,
     # since a child looks for their autotuners among the collector's objects.
     gc.collect()
