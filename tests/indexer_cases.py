@@ -74,6 +74,7 @@ def score_rows(length: int = 512) -> dict[str, torch.Tensor]:
         "both ends of the range": torch.where(at % 3 == 0, 3e38, -3e38),
         "one far out": torch.where(at == 5, 1e30, normal()),
         "few far out": torch.where(at < 30, 1e20, normal()),
+        "few far below": torch.where(at % 12 == 11, -20 - normal().abs(), 1 + 0.01 * normal()),
         "rising": at.float(),
         "falling": -at.float(),
         "rounded": normal().round(),

@@ -41,7 +41,7 @@ def select_rows(topk: int) -> dict:
     table = torch.randperm(len(rows) * width, generator=torch.Generator().manual_seed(1)).view(len(rows), width).int()
     found = dict.fromkeys(rows, 0.0)
     for sizes in SIZES:
-        for length in (topk + 1, scores.shape[1] - 3):
+        for length in (topk + 1, 60, scores.shape[1] - 3):
             lengths = torch.full((len(rows),), length, dtype=torch.int32)
             told = dict(zip(("SHORT", "BLOCK", "WIDE"), sizes, strict=True), PDL=False)
             slots = run_selection(function, scores, table, lengths, topk, **told)

@@ -91,7 +91,7 @@ def test_every_configuration(name):
         check(inputs, slots, str(config))
 
 
-@pytest.mark.parametrize("topk", [1, 31, 512])
+@pytest.mark.parametrize("topk", [1, 31, 512, 2000])
 def test_selection_of_given_scores(topk):
     """As torch.topk has it, as a set, but for equal scores: rows of every kind, each configuration."""
     scores = torch.stack(list(score_rows(32768).values())).cuda()

@@ -155,6 +155,7 @@ def search(head, line, length, topk, ENOUGH: tl.constexpr, LONG: tl.constexpr, W
         part, above, upto = tl.reduce(
             (few.to(tl.int32), tl.where(few, upon, 0), tl.where(few, 2147483647, upon)), 0, one_of
         )
+        upto = tl.minimum(upto, length)  # the last part has what stands for no score, too
         ended = (by_value == 0) & (shift == 0)
         searching = (above < topk) & (upto - above > ENOUGH) & (ended == 0)
         if searching:
