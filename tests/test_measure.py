@@ -288,6 +288,35 @@ def test_a_peer_that_refuses_is_named_and_ours_is_not_excused(monkeypatch):
         sweep._calls({**POINT, "variants": {"auto": named["auto"]}}, inputs, {})
 
 
+def test_flashmla_is_given_pages_lists_and_padded_heads(monkeypatch):
+    """Its call as its documentation has it: pages of tokens, one list or two, no lengths for V3.2's kernel."""
+    import sys
+
+    from capturebook.kernels.sparse_mla.inputs import make_inputs
+    from capturebook.kernels.sparse_mla.shapes import SHAPES
+
+    seen = []
+
+    def kernel(q, cache, table, lengths, width, schedule, **named):
+        seen.append((q, cache, named))
+        return q.new_zeros(len(q), 1, q.shape[2], width), q.new_zeros(len(q), q.shape[2], 1)
+
+    stub = SimpleNamespace(get_mla_metadata=lambda: ("schedule", None), flash_mla_with_kvcache=kernel)
+    monkeypatch.setitem(sys.modules, "flash_mla", stub)
+    for name, heads, padded in (("flash", 8, 64), ("window", 64, 64), ("v32", 128, 128)):
+        shape = SHAPES[name]
+        inputs = make_inputs(0, 2, heads, cache=shape.cache or "fp8", **shape.inputs(8192))
+        out, lse = peers.PEERS["flashmla"].setup(inputs)()
+        assert out.shape == (2, heads, 512) and lse.shape == (2, heads)
+        q, cache, named = seen[-1]
+        assert q.shape == (2, 1, padded, 576 if name == "v32" else 512) and named["attn_sink"].shape == (padded,)
+        assert ("extra_k_cache" in named) == ("extra_topk_length" in named) == (name == "flash")
+        assert ("topk_length" in named) == (name != "v32")
+        listed = inputs.extra_indices if name == "v32" else inputs.window_indices
+        assert named["indices"].shape == (2, 1, listed.shape[1]) and (named["indices"][:, 0] == listed).all()
+        assert cache.shape[1:] == ((64, 1, 656) if name == "v32" else (256, 1, 584))
+
+
 def test_what_the_kernels_do_not_read_is_told():
     from capturebook.measure import variants
 
