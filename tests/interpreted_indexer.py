@@ -16,8 +16,8 @@ from capturebook.kernels.indexer.pinned import TUNERS
 from indexer_cases import cases, score_rows, with_lengths
 
 TOPK = 48
-SIZES = ((64, 128, 32), (64, 512, 32))
-"""SHORT, BLOCK, WIDE: rows longer than what stays in registers, and rows that do."""
+ROWS = ((128, 509), (512, 509), (512, 60))
+"""(BLOCK, length): longer than what stays in registers, no longer than BLOCK, no longer than SHORT, which is 64."""
 
 
 def measure(kernel: str, inputs, *sizes) -> dict:
@@ -33,22 +33,20 @@ def measure(kernel: str, inputs, *sizes) -> dict:
 
 
 def select_rows(topk: int) -> dict:
-    """{kind of row: error of its selection}: the largest over sizes and lengths, scores given."""
+    """{kind of row: error of its selection}: the largest over ROWS, scores given."""
     function = TUNERS["bounded"]["select_kernel"].fn
     rows = score_rows()
     scores = torch.stack(list(rows.values()))
     width = scores.shape[1] // PAGE
     table = torch.randperm(len(rows) * width, generator=torch.Generator().manual_seed(1)).view(len(rows), width).int()
     found = dict.fromkeys(rows, 0.0)
-    for sizes in SIZES:
-        for length in (topk + 1, 60, scores.shape[1] - 3):
-            lengths = torch.full((len(rows),), length, dtype=torch.int32)
-            told = dict(zip(("SHORT", "BLOCK", "WIDE"), sizes, strict=True), PDL=False)
-            slots = run_selection(function, scores, table, lengths, topk, **told)
-            for row, name in enumerate(rows):
-                one = slice(row, row + 1)
-                wrong = error(slots[one], [scores[row, :length].double()], table[one], lengths[one])
-                found[name] = max(found[name], wrong)
+    for block, length in ROWS:
+        lengths = torch.full((len(rows),), length, dtype=torch.int32)
+        slots = run_selection(function, scores, table, lengths, topk, SHORT=64, BLOCK=block, WIDE=32, PDL=False)
+        for row, name in enumerate(rows):
+            one = slice(row, row + 1)
+            wrong = error(slots[one], [scores[row, :length].double()], table[one], lengths[one])
+            found[name] = max(found[name], wrong)
     return found
 
 
