@@ -11,11 +11,20 @@ from typing import get_args
 import pytest
 import torch
 
-from capturebook.measure import decode_buckets, decode_compile, decode_point, decode_variants, decode_warm
+from capturebook.kernels.sparse_mla import decode_reference
+from capturebook.measure import (
+    decode_buckets,
+    decode_compile,
+    decode_point,
+    decode_sweep,
+    decode_variants,
+    decode_warm,
+)
+from capturebook.measure.rows import sweep_points
 from capturebook.records import Record, Subject
 from capturebook.records.record import Stage
 from capturebook.report import conclusions, figures_decode, figures_decode_jobs
-from capturebook.subjects.decode_step import buckets, step
+from capturebook.subjects.decode_step import buckets, reference, step
 from capturebook.subjects.decode_step.step import assemble, starts
 
 KINDS = ["swa", "csa", "hca"]
@@ -173,3 +182,76 @@ def test_live_tuning_is_the_attentions_alone_and_once(monkeypatch):
     assert tuner.keys == ["batch_bucket", "HEADS"] and pinned == [("bounded", 90)]
     step.tune({"config": {}}, tuner, "torch", "pinned")
     assert pinned[1:] == [{"config": {}}]
+
+
+class Timed:
+    """A point as the job uses it: everything is right but at batch 8, and batch 256 does not fit."""
+
+    drawn = 0
+
+    def __init__(self, asked, seed, weights=None):
+        if asked["batch"] == 256:
+            raise torch.OutOfMemoryError("no room. Tried")
+        Timed.drawn += weights is None
+        self.asked, self.weights, self.seconds = asked, weights or ["drawn"], {"build": 1.0}
+
+    def verify(self, name, keep):
+        wrong = self.asked["batch"] == 8
+        return [{"call": name, "output": "x", "error": float(wrong), "tolerance": 0.1, "ok": not wrong}]
+
+    def time(self, rounds):
+        return {name: [float(self.asked["batch"])] * rounds for name in self.asked["variants"]}
+
+    def spread(self, samples):
+        return {"median_us": samples[0], "tokens_per_second": 1.0}
+
+    def sizes(self):
+        return {"layers": 3}
+
+    def ends_us(self):
+        return 5.0
+
+    def described(self, name):
+        return {"nodes": 30.0, "parallel": False}
+
+    def classes(self, wanted):
+        return {name: {"classes": None} for name in self.asked["variants"]}
+
+
+def test_places_of_one_process(monkeypatch):
+    """A wrong place and one that does not fit have their reasons, others keep their times; weights are shared."""
+    monkeypatch.setattr(decode_sweep, "Point", Timed)
+    monkeypatch.setattr(decode_sweep, "foreign_processes", lambda: [])
+    variants = {name: {"kernel": name, "tuning": "pinned"} for name in ("stock", "and overlap")}
+    shared = {"context": 8192, "max_context": 131072, "profile": False, "variants": variants}
+    asked = {"layer": "csa", "step": {"tp": 8}, "places": [{"batch": batch, **shared} for batch in (1, 8, 64, 256)]}
+    job = context(asked, samples=2)
+    found = decode_sweep.run(job)
+    record = recorded({**job.fields, **found}, asked)
+    points = {(p["variant"], p["batch"]): p for p in sweep_points([record])}
+    assert len(points) == 8 and Timed.drawn == 1 and found["status"] == "pass"
+    assert points["stock", 64]["us"] == [64.0, 64.0] and points["stock", 64]["median_us"] == 64.0
+    assert points["and overlap", 1]["layer"] == "csa" and points["and overlap", 1]["ends_us"] == 5.0
+    assert points["stock", 8]["status"] == "wrong" and points["stock", 8]["us"] == []
+    assert "is off by 1.0 (not timed)" in points["stock", 8]["reason"]
+    assert points["stock", 256]["status"] == "skipped" and "does not fit" in points["stock", 256]["reason"]
+    assert all(check["ok"] for check in found["checks"]) and len(found["checks"]) == 4
+    alone = context(asked | {"places": asked["places"][1:2]}, samples=2)
+    assert decode_sweep.run(alone)["status"] == "wrong"
+
+
+@pytest.mark.parametrize("at_once", [2**30, 1])
+def test_attention_of_many_requests_is_that_of_each(monkeypatch, at_once):
+    """The judge's attention against the kernels' reference: padding, lengths, rows without anything, sinks."""
+    monkeypatch.setattr(reference, "AT_ONCE", at_once)
+    generator = torch.Generator().manual_seed(0)
+    draw = functools.partial(torch.randn, generator=generator, dtype=torch.float64)
+    window, extra = draw(40, 512), draw(50, 512)
+    indices = [torch.randint(-1, n, (4, w), generator=generator, dtype=torch.int32) for n, w in ((40, 6), (50, 9))]
+    lengths = [torch.tensor([6, 0, 3, 1], dtype=torch.int32), torch.tensor([9, 0, 0, 4], dtype=torch.int32)]
+    sink = torch.tensor([0.3, torch.inf, -torch.inf], dtype=torch.float64)
+    tensors = (window, indices[0], lengths[0], extra, indices[1], lengths[1], sink)
+    q = draw(4, 3, 512)
+    got, want = (of(q, *tensors, 512**-0.5) for of in (reference.attend, decode_reference))
+    assert torch.allclose(got[0], want[0], rtol=1e-12, atol=1e-12) and torch.allclose(got[1], want[1], rtol=1e-12)
+    assert not got[0][1].any() and bool(torch.isneginf(got[1][1]).all())

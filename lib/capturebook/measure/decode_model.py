@@ -37,7 +37,7 @@ def whole(points: list[dict]) -> list[dict]:
         kinds["swa"] = others.get(("swa", *bare, *here)) or others.get(("swa", *bare))
         if not all(kinds.values()):
             continue
-        ends = max(p["ends_us"] for p in kinds.values())
+        ends = max(p.get("ends_us", 0.0) for p in kinds.values())
         us = ends + sum(n * kinds[kind]["median_us"] for kind, n in LAYERS.items())
         row = {"variant": p["variant"], **place, "us": us, "ends_us": ends}
         row |= {"tokens_per_second": p["batch"] / us * 1e6, "classes": None, "launches": None}

@@ -1,8 +1,8 @@
 """What the run of a decode step measures, in the order in which it does: not every rung at every place.
 
 First compilations, side by side. Then, each alone on the GPU: all rungs at one place, batch buckets, the rungs that the
-story tells of at other batches and maximum contexts, torch.compile, the first and last rungs at other contexts, and at
-the largest and the least batch everywhere else.
+story tells of at other batches and maximum contexts, the first and last rungs at other contexts, torch.compile, and
+the largest and the least batch at those contexts.
 """
 
 from typing import Any
@@ -16,6 +16,7 @@ from .decode_point import DEFAULTS
 from .decode_variants import FALLBACK, LADDER, RUNGS
 from .decode_warm import plan_warm
 from .kv_capacity import LAYERS
+from .rows import place_name
 
 KEY_BATCH, KEY_CONTEXT = 64, 8192
 """Where all rungs are measured, or at the largest that are asked for up to these."""
@@ -29,32 +30,28 @@ ENDS = ("stock", "stock, mma", "and overlap")
 def plan_decode(params: Any, options: dict) -> list[Probe]:
     """All of it for these parameters; options: of the step, of which those in DEFAULTS are taken, and layers."""
     kinds = [kind for kind in ("csa", "hca", "swa") if kind in options.get("layers", LAYERS)]
-    points = [
-        _point(params, options, kind, *place)
-        for place in places(params.batches, params.contexts, params.max_contexts)
-        for kind in kinds
-        if kind != "swa" or place[1] == near(params.contexts, KEY_CONTEXT) and place[2] == min(params.max_contexts)
-    ]
+    key, told, contexts, corners = (
+        [_points(params, options, kind, group) for kind in kinds]
+        for group in places(params.batches, params.contexts, params.max_contexts)
+    )
     before = [*plan_compile(params, options, timed=False), *plan_warm(params, options)]
-    first = len(kinds)
-    told = sum(point.subject.options["profile"] for point in points)
-    timed = [*points[first:told], *plan_compile(params, options, timed=True), *points[told:]]
-    return [*before, *points[:first], *plan_buckets(params, options), *timed]
+    timed = [*key, *plan_buckets(params, options), *told, *contexts]
+    return [*before, *filter(None, timed), *plan_compile(params, options, timed=True), *filter(None, corners)]
 
 
-def places(batches: list[int], contexts: list[int], max_contexts: list[int]) -> list[tuple]:
-    """(batch, context, max_context, rungs, whether kernels are looked at), the most wanted first.
+def places(batches: list[int], contexts: list[int], max_contexts: list[int]) -> list[list[tuple]]:
+    """Groups of (batch, context, max_context, rungs, whether kernels are looked at), the most wanted first.
 
-    A layer of the sliding window alone is measured at one context of each batch: nothing of it follows the context.
+    The place of all rungs; other batches and maximum contexts; other contexts; the largest and the least batch there.
     """
     batch, context, most = near(batches, KEY_BATCH), near(contexts, KEY_CONTEXT), min(max_contexts)
-    found = [(batch, context, most, (*LADDER, *FALLBACK), True)]
-    found += [(other, context, most, STORY, True) for other in batches if other != batch]
-    found += [(batch, context, other, REACH, True) for other in max_contexts if other != most]
-    found += [(batch, other, most, ENDS, False) for other in contexts if other != context]
+    key = [(batch, context, most, (*LADDER, *FALLBACK), True)]
+    told = [(other, context, most, STORY, True) for other in batches if other != batch]
+    told += [(batch, context, other, REACH, True) for other in max_contexts if other != most]
+    others = [other for other in contexts if other != context and other <= most]
     extremes = [b for b in sorted({min(batches), max(batches)}) if b != batch]
-    found += [(b, c, most, ENDS, False) for c in contexts if c != context for b in extremes]
-    return [place for place in found if place[1] <= place[2]]
+    corners = [(b, c, most, ENDS, False) for c in others for b in extremes]
+    return [key, told, [(batch, other, most, ENDS, False) for other in others], corners]
 
 
 def near(values: list[int], wanted: int) -> int:
@@ -62,26 +59,35 @@ def near(values: list[int], wanted: int) -> int:
     return max([value for value in values if value <= wanted] or [min(values)])
 
 
-def _point(params, options, kind, batch, context, most, rungs, profile) -> Probe:
-    if kind != "csa":
-        rungs = {without_indexer(name): name for name in reversed(rungs)}.values()
-        rungs = [name for name in RUNGS if name in set(rungs)]
-    asked = {
-        "variants": {name: {"kernel": name, "tuning": "pinned"} for name in rungs},
+def _points(params, options, kind: str, group: list[tuple]) -> Probe | None:
+    """One probe for a kind of layer at the places of a group; None where it has nothing to measure there.
+
+    A layer of the sliding window alone is measured at one context of each batch: nothing of it follows the context.
+    """
+    at = near(params.contexts, KEY_CONTEXT), min(params.max_contexts)
+    asked = [_place(kind, *place) for place in group if kind != "swa" or place[1:3] == at]
+    if not asked:
+        return None
+    options = {
         "layer": kind,
-        "batch": batch,
-        "context": context,
-        "max_context": most,
-        "profile": profile,
+        "places": asked,
         "step": {name: value for name, value in options.items() if name in DEFAULTS},
     }
     return Probe(
         kind="sweep",
-        subject=Subject(target=params.subject, options=asked),
+        subject=Subject(target=params.subject, options=options),
         job="capturebook.measure.decode_sweep:run",
         args={"samples": params.samples, "memory_gib": params.memory_gib},
         seed=params.seed,
         exclusive=True,
         deadline=params.deadline,
-        label=f"decode sweep: {kind}, batch {batch}, context {context} of {most}",
+        label=f"decode sweep: {kind}, {place_name(asked[0])}" + (f" and {len(asked) - 1} more" if asked[1:] else ""),
     )
+
+
+def _place(kind: str, batch: int, context: int, most: int, rungs: tuple[str, ...], profile: bool) -> dict:
+    if kind != "csa":
+        rungs = {without_indexer(name): name for name in reversed(rungs)}.values()
+        rungs = [name for name in RUNGS if name in set(rungs)]
+    variants = {name: {"kernel": name, "tuning": "pinned"} for name in rungs}
+    return {"batch": batch, "context": context, "max_context": most, "profile": profile, "variants": variants}

@@ -27,14 +27,17 @@ TOKENS = "batch / time of one layer of this kind: no other layer, no communicati
 
 
 class Point:
-    """Layers of one kind at one batch and context, and a captured graph of each variant. seconds: what each took."""
+    """Layers of one kind at one batch and context, and a captured graph of each variant. seconds: what each took.
 
-    def __init__(self, asked: dict, seed: int, layers: int = LAYERS):
+    weights: of a point of the same layers, which may be at another batch and context.
+    """
+
+    def __init__(self, asked: dict, seed: int, layers: int = LAYERS, weights: list | None = None):
         self.asked, self.batch, self.layers, self.seconds = asked, asked["batch"], layers, {}
         with self._clock("build"):
-            self._build(seed)
+            self._build(seed, weights)
 
-    def _build(self, seed: int) -> None:
+    def _build(self, seed: int, weights: list | None) -> None:
         import torch
 
         from ..subjects.decode_step.step import assemble, starts
@@ -43,7 +46,8 @@ class Point:
         asked = self.asked
         step = self.step = {**DEFAULTS, **asked["step"]}
         place = {"batch": self.batch, "context": asked["context"], "max_context": asked["max_context"]}
-        self.stack = assemble([asked["layer"]] * self.layers, **step, **place, device="cuda")
+        self.stack = assemble([asked["layer"]] * self.layers, **step, **place, device="cuda", weights=weights)
+        self.weights = [layer.attention.weights for layer in self.stack.layers]
         self.positions = self.stack.requests.positions
         self.start = starts(self.batch, asked["context"]).cuda()
         shape = self.stack.layers[0].attention.shape

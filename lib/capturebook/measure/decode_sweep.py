@@ -1,18 +1,22 @@
 """The decode step over concurrency and context: for one kind of layer, every rung of switches checked, then timed.
 
 Three layers of the kind with weights of their own make the step that is captured, so that no weight is still in the
-cache when its turn comes again; a time is a third of it.
+cache when its turn comes again; a time is a third of it. Places of one kind share a process and its weights: to start
+one and draw them takes longer than to measure a place.
 """
 
-from .decode_point import Point
+import gc
+
+from .decode_point import DEFAULTS, Point
 from .gpu_processes import foreign_processes, refusal
+from .rows import place_name, sample_name
 
 
 def run(ctx) -> dict:
-    """Job: every variant of one point against float64, then timed in turn; GPU time by class from a profiled replay.
+    """Job: every variant of each place against float64, then timed in turn; GPU time by class from a profiled replay.
 
-    `wrong` if one variant is: then none has a time. `not_run` beside another process on the GPU, `skipped` if it does
-    not fit.
+    A place where one variant is wrong has no times, and says so; one that does not fit is skipped. `not_run` beside
+    another process on the GPU.
     """
     import torch
 
@@ -20,29 +24,46 @@ def run(ctx) -> dict:
     if found:
         return refusal(found)
     asked = ctx.probe.subject.options
-    ctx.stage("build")
-    try:
-        point = Point(asked, ctx.seed)
-        ctx.stage("verify")
-        checks = [check for name in asked["variants"] for check in point.verify(name, keep=True)]
-        payload = {**{name: asked[name] for name in ("layer", "batch", "context", "max_context")}, **point.sizes()}
-        payload |= {"step": point.step, "seconds": point.seconds}
-        ctx.fields["payload"] = payload
-        bad = [check for check in checks if not check["ok"]]
-        if bad:
-            text = "; ".join(f"{c['call']}: {c['output']} is off by {c['error']}" for c in bad)
-            return {"status": "wrong", "reason": f"{text} (not timed)", "checks": checks}
-        ctx.stage("time")
-        samples = point.time(ctx.args["samples"])
-        payload["ends_us"] = point.ends_us()
-        classes = point.classes(asked.get("profile", True))
-        payload["variants"] = {
-            name: {**asked["variants"][name], **point.spread(samples[name]), **point.described(name), **classes[name]}
-            for name in samples
-        }
-    except torch.OutOfMemoryError as error:
-        return {"status": "skipped", "reason": f"does not fit: {str(error).partition('. ')[0]}", "payload": {}}
+    payload = ctx.fields["payload"] = {"layer": asked["layer"], "step": {**DEFAULTS, **asked["step"]}, "places": {}}
+    checks, samples, weights = [], {}, None
+    for place in asked["places"]:
+        ctx.stage("build")
+        try:
+            point = Point({**asked, **place}, ctx.seed, weights=weights)
+            weights = point.weights
+            seen = _measured(ctx, point, place, checks, samples)
+        except torch.OutOfMemoryError as error:
+            seen = {"status": "skipped", "reason": f"does not fit: {str(error).partition('. ')[0]}"}
+        payload["places"][place_name(place)] = seen
+        point = None
+        gc.collect()
+        torch.cuda.empty_cache()
     found = foreign_processes()
     if found:
         return {**refusal(found), "checks": checks}
+    if not samples:
+        worst = next(iter(payload["places"].values()))
+        return {"status": worst["status"], "reason": worst["reason"]}
     return {"status": "pass", "checks": checks, "samples": samples}
+
+
+def _measured(ctx, point: Point, place: dict, checks: list[dict], samples: dict) -> dict:
+    """What a record holds of one place; its checks and samples are added to those of the record if all is right."""
+    ctx.stage("verify")
+    here = [check for name in place["variants"] for check in point.verify(name, keep=True)]
+    if bad := [check for check in here if not check["ok"]]:
+        text = "; ".join(f"{c['call']}: {c['output']} is off by {c['error']}" for c in bad)
+        return {"status": "wrong", "reason": f"{text} (not timed)"}
+    ctx.stage("time")
+    us = point.time(ctx.args["samples"])
+    found = {**point.sizes(), "seconds": point.seconds}
+    if point.asked["layer"] == "csa":
+        found["ends_us"] = point.ends_us()
+    classes = point.classes(place["profile"])
+    found["variants"] = {
+        name: {**place["variants"][name], **point.spread(us[name]), **point.described(name), **classes[name]}
+        for name in us
+    }
+    checks += [check | {"call": sample_name(place, check["call"])} for check in here]
+    samples |= {sample_name(place, name): of for name, of in us.items()}
+    return found

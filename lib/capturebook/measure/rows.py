@@ -29,17 +29,43 @@ def sweep_points(records: list[Record]) -> list[dict]:
     """
     last = {record.probe: record for record in records if record.kind == "sweep"}
     points = []
-    for record in last.values():
-        asked = _asked(record)
-        apart = ("variants", "left", "build")
-        shared = {name: value for name, value in {**asked, **record.payload}.items() if name not in apart}
-        timed, left = record.payload.get("variants", {}), record.payload.get("left", {})
+    for asked, payload, samples, ended in (place for record in last.values() for place in _places(record)):
+        apart = ("variants", "left", "build", "places", "status", "reason")
+        shared = {name: value for name, value in {**asked, **payload}.items() if name not in apart}
+        timed, left = payload.get("variants", {}), payload.get("left", {})
         for name, variant in asked.get("variants", timed).items():
-            end = {"status": record.status, "reason": why(record), "us": record.samples.get(name, [])}
-            if record.status == "pass" and name in left:
+            end = {**ended, "us": samples.get(name, [])}
+            if ended["status"] == "pass" and name in left:
                 end |= {"status": "skipped", "reason": left[name]}
             points.append({"variant": name, "context": None, **variant, **shared, **end, **timed.get(name, {})})
     return points
+
+
+def _places(record: Record):
+    """(asked, payload, samples by variant, {"status", "reason"}) of a sweep record, for each place it was asked for.
+
+    A record of several places has what it found of each under "places" by `place_name`, with a status and a reason of
+    its own where it has no times.
+    """
+    asked, ended = _asked(record), {"status": record.status, "reason": why(record)}
+    if "places" not in asked:
+        yield asked, record.payload, record.samples, ended
+        return
+    for place in asked["places"]:
+        found = record.payload.get("places", {}).get(place_name(place), {})
+        own = {"status": found["status"], "reason": found["reason"]} if "status" in found else ended
+        samples = {name: record.samples.get(sample_name(place, name), []) for name in place["variants"]}
+        yield {**asked, **place}, {**record.payload, **found}, samples, own
+
+
+def place_name(place: dict) -> str:
+    """What a record calls a place: `batch 8, context 2048 of 131072`."""
+    return f"batch {place['batch']}, context {place['context']} of {place['max_context']}"
+
+
+def sample_name(place: dict, variant: str) -> str:
+    """What a record of several places calls a variant's samples at one of them."""
+    return f"{variant}, {place_name(place)}"
 
 
 def _asked(record: Record) -> dict:

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from markupsafe import Markup
 
+from ..measure.rows import place_name
 from ..params import describe
 from ..records import Arm, Link, Record
 from . import classes, words
@@ -55,20 +56,10 @@ def _what(r: Record, base: Arm | None) -> str:
 
 def _point(options: dict) -> str:
     """What a build, sweep or interpreter probe was asked, from its subject's options."""
-    names = (
-        "kernel",
-        "config",
-        "target",
-        "unit",
-        "compiled",
-        "layer",
-        "batch",
-        "sizes",
-        "heads",
-        "context",
-        "max_context",
-    )
-    return " ".join(str(options[n]) if n in names[:6] else f"{n}={options[n]}" for n in names if n in options)
+    plain = ("kernel", "config", "target", "unit", "compiled", "layer")
+    named = ("batch", "sizes", "heads", "context", "max_context")
+    found = [str(options[n]) for n in plain if n in options] + [f"{n}={options[n]}" for n in named if n in options]
+    return " ".join([*found, "; ".join(map(place_name, options.get("places", [])))]).strip()
 
 
 def _root(r: Record) -> Markup | str:

@@ -9,7 +9,6 @@ from torch import Tensor
 from ...kernels.indexer import error as selection_error
 from ...kernels.indexer import scores_reference
 from ...kernels.routing.reference import route_reference
-from ...kernels.sparse_mla import decode_reference
 from .experts import one_by_one
 from .model import Stack
 from .ops import Ops
@@ -44,7 +43,35 @@ class Given:
 
     def ops(self) -> Ops:
         route = partial(route_reference, choose=self.choose)
-        return Ops(decode_reference, self.select, one_by_one, route)
+        return Ops(attend, self.select, one_by_one, route)
+
+
+AT_ONCE = 2**30
+"""Bytes of float64 rows that `attend` gathers at a time."""
+
+
+def attend(q, window_cache, window_indices, window_lengths, extra_cache, extra_indices, extra_lengths, sink, scale):
+    """`sparse_mla.decode_reference` over float64 rows [slots, 512], many requests at a time: a test holds it to that.
+
+    One request after the other, each waited for by the host, took most of the time that a point of the sweep did.
+    """
+    lists = ((window_cache, window_indices, window_lengths), (extra_cache, extra_indices, extra_lengths))
+    width = sum(indices.shape[1] for _, indices, _ in lists)
+    each = max(1, AT_ONCE // max(1, width * q.shape[2] * 8))
+    outs, lses = [], []
+    for first in range(0, len(q), each):
+        some = slice(first, first + each)
+        rows = torch.cat([cache[indices[some].clamp_min(0).long()] for cache, indices, _ in lists], 1)
+        valid = [
+            (indices[some] >= 0) & (torch.arange(indices.shape[1], device=q.device) < lengths[some, None])
+            for _, indices, lengths in lists
+        ]
+        scores = (q[some].double() @ rows.mT * scale).masked_fill(~torch.cat(valid, 1)[:, None], -torch.inf)
+        lse = torch.logsumexp(scores, -1)
+        out = torch.sigmoid(lse - sink.double())[..., None] * (torch.exp(scores - lse[..., None]) @ rows)
+        outs.append(out.masked_fill(torch.isneginf(lse)[..., None], 0.0))  # an empty row: -inf less -inf
+        lses.append(lse)
+    return torch.cat(outs), torch.cat(lses)
 
 
 def errors(stack: Stack, streams: Tensor, tokens: Tensor, outputs: dict[str, Tensor]) -> dict[str, float]:

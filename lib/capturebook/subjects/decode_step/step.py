@@ -136,12 +136,16 @@ def assemble(
     device: str,
     lanes: Lanes | None = None,
     padded: bool = False,
+    weights: list | None = None,
 ) -> Stack:
-    """Layers of these kinds with random weights and full caches; options as `build` takes them, unchecked."""
+    """Layers of these kinds with random weights and full caches; options as `build` takes them, unchecked.
+
+    weights: of a stack of the same layers, whose drawing is spared.
+    """
     shape, bf16 = SIZES[size].rank(tp), torch.bfloat16
     requests = make_requests(batch, context, max_context, 0, device)
     numbered = list(enumerate(kinds))
-    weights = [draw(shape, kind, routing, number, device, bf16, experts) for number, kind in numbered]
+    weights = weights or [draw(shape, kind, routing, number, device, bf16, experts) for number, kind in numbered]
     states = [make_state(shape, kind, batch, context, n, device, bf16, cache, keys) for n, kind in numbered]
     return stack(shape, kinds, weights, states, requests, context, lanes, KERNEL_HEADS if padded else 0)
 

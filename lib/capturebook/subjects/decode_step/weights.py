@@ -84,9 +84,9 @@ def draw(
         elif what == "norm":
             drawn = 1 + 0.1 * drawn
         if experts == "fp8" and name.startswith("experts."):
-            # an expert at a time: fp32 copies of all of them would be four times the weights
-            parts = [quantised(one) for one in drawn]
-            drawn = torch.stack([values for values, _ in parts])
-            weights[f"{name}.scale"] = torch.stack([scale for _, scale in parts])
+            # some experts at a time: fp32 copies of all of them would be four times the weights
+            parts = [quantised(some) for some in drawn.split(32)]
+            drawn = torch.cat([values for values, _ in parts])
+            weights[f"{name}.scale"] = torch.cat([scale for _, scale in parts])
         weights[name] = drawn
     return weights
