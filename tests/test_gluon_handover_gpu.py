@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from capturebook.kernels.sparse_mla import decode_reference, error
-from capturebook.kernels.sparse_mla.gluon_op import GLUON_CONFIGS, GLUON_KERNELS, gluon_arguments
+from capturebook.kernels.sparse_mla.gluon_plan import WGMMA_CONFIGS, WGMMA_KERNELS, Plan
 from capturebook.kernels.sparse_mla.inputs import make_inputs
 from capturebook.kernels.sparse_mla.launch import targets
 from delayed_gluon import FAULTS, delayed_kernel
@@ -25,19 +25,20 @@ def outputs(kernel, cache, inputs, times):
     for _ in range(times):
         out, lse = targets(inputs.q, 1)
         out.fill_(float("nan"))
-        arguments = gluon_arguments(inputs.tensors(), out, lse, inputs.scale, 1)
-        kernel[(1, 1, inputs.q.shape[0])](**arguments, **GLUON_CONFIGS[cache])
+        whole = Plan(kernel, 64, (1, 1, inputs.q.shape[0]), 1, WGMMA_CONFIGS[cache])
+        arguments = whole.arguments(inputs.tensors(), out, lse, inputs.scale)
+        kernel[whole.grid](**arguments, **whole.config.all_kwargs())
         found.append((out, lse))
     torch.cuda.synchronize()
     return found
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("cache", GLUON_KERNELS)
+@pytest.mark.parametrize("cache", WGMMA_KERNELS)
 def test_delays_change_nothing_but_with_a_race(cache, fault, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     inputs = make_inputs(1, 16, 64, 8192, holes=0.1, device="cuda", cache=cache)
-    ((want, want_lse),) = outputs(GLUON_KERNELS[cache], cache, inputs, 1)
+    ((want, want_lse),) = outputs(WGMMA_KERNELS[cache], cache, inputs, 1)
     assert error(want, decode_reference(*inputs.args())[0]) <= 3e-3
     found = outputs(delayed_kernel(cache, fault, tmp_path), cache, inputs, 8)
     same = [torch.equal(out, want) and torch.equal(lse, want_lse) for out, lse in found]

@@ -10,33 +10,53 @@ import torch
 from capturebook.kernels.sparse_mla import decode, decode_twin
 from capturebook.kernels.sparse_mla.examples import examples
 from capturebook.kernels.sparse_mla.formats import FORMATS
-from capturebook.kernels.sparse_mla.gluon_op import gluon_splits
+from capturebook.kernels.sparse_mla.gluon_plan import ENTRIES, plan, wgmma_splits
 from capturebook.kernels.sparse_mla.inputs import make_inputs
-from capturebook.kernels.sparse_mla.paths import GLUON_BATCH, path_of
+from capturebook.kernels.sparse_mla.paths import COLUMNS_BATCH, COLUMNS_ENTRIES, GLUON_BATCH, path_of
 from capturebook.measure.limits import TABLE
 
 
 @pytest.mark.parametrize("cache", GLUON_BATCH)
-def test_gluon_is_for_wgmma_with_whole_tiles_of_heads_and_many_requests(cache):
+def test_gluon_is_for_sm_90_with_whole_tiles_of_heads_and_many_requests_or_few(cache):
     least = GLUON_BATCH[cache]
-    assert path_of(90, least, 64, cache) == "gluon"
-    assert path_of(90, least - 1, 64, cache) == "mma"
-    assert path_of(90, -(-least // 2), 128, cache) == "gluon", "128 heads are two tiles a request"
-    assert {path_of(sm, 1000, 64, cache) for sm in TABLE if sm != 90} == {"mma"}
-    assert {path_of(90, 1000, heads, cache) for heads in (8, 16, 32, 65, 96)} == {"mma"}
+    for entries in (1, COLUMNS_ENTRIES, 8192):
+        assert path_of(90, least, 64, cache, entries) == "gluon"
+        assert path_of(90, least - 1, 64, cache, entries) == "mma"
+        assert path_of(90, -(-least // 2), 128, cache, entries) == "gluon", "128 heads are two tiles a request"
+        assert {path_of(sm, batch, 64, cache, entries) for sm in TABLE if sm != 90 for batch in (1, 1000)} == {"mma"}
+        assert {path_of(90, 1000, heads, cache, entries) for heads in (8, 16, 32, 65, 96)} == {"mma"}
+    for batch in (1, COLUMNS_BATCH):
+        assert path_of(90, batch, 64, cache, COLUMNS_ENTRIES) == "gluon"
+        assert path_of(90, batch, 64, cache, COLUMNS_ENTRIES + 1) == "mma"
+        assert path_of(90, batch, 32, cache, COLUMNS_ENTRIES) == "mma"
+    assert path_of(90, COLUMNS_BATCH + 1, 64, cache, COLUMNS_ENTRIES) == "mma"
+    assert path_of(90, 1, 128, cache, COLUMNS_ENTRIES) == "mma"
 
 
 def test_a_format_without_a_measurement_is_not_for_gluon():
-    assert path_of(90, 1000, 64, "int4") == "mma"
+    assert path_of(90, 1000, 64, "int4", 640) == "mma"
 
 
 def test_splits_fill_the_gpu_and_no_more():
     for batch in (1, 7, 32, 64, 65, 128, 256, 1000):
         for heads in (64, 128):
-            splits = gluon_splits(batch, heads, 128, 512)
+            splits = wgmma_splits(batch, heads, 128, 512)
             assert 1 <= splits <= 5, "a split has two of the ten tiles or more"
             assert splits == 1 or splits * batch * heads // 64 <= 132
-    assert gluon_splits(1, 64, 0, 0) == 1
+    assert wgmma_splits(1, 64, 0, 0) == 1
+
+
+@pytest.mark.parametrize("window, extra", [(128, 512), (128, 0), (0, 1), (1, 2), (0, 0), (129, 511), (0, 640)])
+def test_small_batches_take_the_kernel_of_columns_with_room_for_their_slots(window, extra):
+    for batch in range(1, COLUMNS_BATCH + 1):
+        found = plan(batch, 64, window, extra, "fp8")
+        assert found.block_h == 16 and found.grid == (4, found.splits, batch)
+        tiles = -(-window // 16) - (-extra // 16)
+        assert 1 <= found.splits <= max(1, -(-tiles // 2), -(-tiles // 16))
+        assert -(-tiles // found.splits) * 16 <= ENTRIES.value
+        assert found.splits * batch * 4 <= 132 or found.splits == -(-tiles // 16)
+    for batch, heads, entries in ((COLUMNS_BATCH + 1, 64, extra), (1, 128, extra), (1, 64, COLUMNS_ENTRIES + 1)):
+        assert plan(batch, heads, window, entries, "fp8").block_h == 64
 
 
 @pytest.mark.parametrize("cache", FORMATS)
@@ -52,7 +72,7 @@ def test_on_a_cpu_it_is_the_twin_and_its_fake_has_the_same_shapes(cache):
 @pytest.mark.parametrize("cache", FORMATS)
 def test_examples_are_for_sm_90_alone(cache):
     found = {sm: [e for e in examples(sm, cache) if e.name.startswith("gluon")] for sm in (80, 90, 100, 120)}
-    assert len(found[90]) == 2 and all(e.pinned for e in found[90])
+    assert len(found[90]) == 4 and all(e.pinned for e in found[90])
     assert not found[80] and not found[100] and not found[120]
 
 
@@ -66,7 +86,7 @@ print(json.dumps(compile_row(specialise(example.kernel, example.args, example.co
 """
 
 
-@pytest.mark.parametrize("index, cache", [(0, "fp8"), (1, "fp8"), (1, "bf16")])
+@pytest.mark.parametrize("index, cache", [(0, "fp8"), (1, "fp8"), (1, "bf16"), (2, "fp8"), (3, "fp8"), (3, "bf16")])
 def test_machine_code_for_sm_90(index, cache):
     """In a process of its own: a compiler that aborts (as it does on wgmma for sm_100) must not end the tests."""
     done = subprocess.run(
@@ -74,6 +94,10 @@ def test_machine_code_for_sm_90(index, cache):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     row = json.loads(done.stdout.splitlines()[-1])
-    assert row["instructions"]["HGMMA"] >= 16, "4 and a loop of 4 for q.k, 8 for p.v"
-    assert row["fits"] and row["ctas_per_sm"] == 1
+    if index < 2:
+        assert row["instructions"]["HMMA"] == 32, "16 for q.k, 16 for p.v, in each warp"
+        assert row["fits"] and row["ctas_per_sm"] == 2
+    else:
+        assert row["instructions"]["HGMMA"] >= 16, "4 and a loop of 4 for q.k, 8 for p.v"
+        assert row["fits"] and row["ctas_per_sm"] == 1
     assert row["spills"] == row["stack"] == 0

@@ -73,23 +73,18 @@ def stand_ins(point: dict) -> tuple[tuple, float]:
 
 def _mains(variant: dict, point: dict, tensors: tuple, scale: float, sm: int) -> Iterator[tuple]:
     """(kernel, splits, arguments, configuration) of each main kernel that a variant may launch first."""
-    import triton
-
-    from ..kernels.sparse_mla import gluon_op, launch, paths
+    from ..kernels.sparse_mla import gluon_plan, launch, paths
     from ..kernels.sparse_mla.op import tuner_of
 
     batch, heads, cache = point["batch"], point["heads"], point["cache"]
     widths = tensors[2].shape[1], tensors[5].shape[1]
     name = variant["kernel"]
     if name == "auto":
-        name = paths.path_of(sm, batch, heads, cache)
+        name = paths.path_of(sm, batch, heads, cache, sum(widths))
     if name == "gluon":
-        splits = gluon_op.gluon_splits(batch, heads, *widths)
-        target = launch.targets(tensors[0], splits)
-        options = dict(gluon_op.GLUON_CONFIGS[cache])
-        config = triton.Config({}, num_warps=options.pop("num_warps"))
-        arguments = gluon_op.gluon_arguments(tensors, *target, scale, splits) | options
-        yield gluon_op.GLUON_KERNELS[cache], splits, arguments, config
+        chosen = gluon_plan.plan(batch, heads, *widths, cache)
+        arguments = chosen.arguments(tensors, *launch.targets(tensors[0], chosen.splits), scale)
+        yield chosen.kernel, chosen.splits, arguments, chosen.config
         return
     for config, entries in _configurations(variant, name, point, sm):
         splits = launch.split_count(name, batch, heads, sum(widths), entries)

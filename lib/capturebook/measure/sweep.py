@@ -191,7 +191,10 @@ def _may_fail(variant: dict) -> bool:
 
 def told(variant: dict, a: dict, samples: list[float], payload: dict) -> dict:
     """What the payload holds of one variant that was timed."""
-    config = variants.chosen(variant, a["heads"], a["batch"], a["cache"])
+    from ..kernels.sparse_mla.shapes import shape_of
+
+    lists = shape_of(a["shape"]).inputs(a["context"])
+    config = variants.chosen(variant, a["heads"], a["batch"], (lists["window"], lists["topk"]), a["cache"])
     padded = variants.padded_heads(variant, a["heads"], config)
     kwargs = {"config_kwargs": variant["config"]} if "config" in variant else {}
     return {**variant, **kwargs, "config": config, "padded_heads": padded, **speed(samples, payload)}

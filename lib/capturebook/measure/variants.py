@@ -82,8 +82,11 @@ def missing(kernel: str, cache: str, heads: int, sm: int) -> str:
     return "" if reads(kernel, cache) else f"{kernel} has no kernel for a {cache} cache"
 
 
-def chosen(variant: dict, heads: int, batch: int, cache: str = "bf16") -> str:
-    """What a variant ran with: its configuration, the autotuner's winners of this process, or what the peer is."""
+def chosen(variant: dict, heads: int, batch: int, widths: tuple[int, int], cache: str = "bf16") -> str:
+    """What a variant ran with: its configuration, the autotuner's winners of this process, or what the peer is.
+
+    widths: of the window list and of the extra list.
+    """
     from ..kernels.sparse_mla import pinned
     from ..kernels.sparse_mla.op import tuner_of
     from .specialise import config_text
@@ -93,7 +96,7 @@ def chosen(variant: dict, heads: int, batch: int, cache: str = "bf16") -> str:
     if variant["tuning"] == "given":
         return given_text(variant)
     if variant["kernel"] in ("gluon", "auto"):
-        return _pinned_text(variant["kernel"], heads, batch, cache)
+        return _pinned_text(variant["kernel"], heads, batch, widths, cache)
     tuner = tuner_of(variant["kernel"], cache)
     configs = tuner.configs if len(tuner.configs) == 1 else tuner.cache.values()
     text = "; ".join(dict.fromkeys(config_text(config) for config in configs))
@@ -101,17 +104,18 @@ def chosen(variant: dict, heads: int, batch: int, cache: str = "bf16") -> str:
     return f"{text}, {entries} entries a split" if entries else text
 
 
-def _pinned_text(kernel: str, heads: int, batch: int, cache: str) -> str:
+def _pinned_text(kernel: str, heads: int, batch: int, widths: tuple[int, int], cache: str) -> str:
     """What "gluon" and "auto" launch, which have no autotuner."""
     import torch
 
-    from ..kernels.sparse_mla import paths, pinned
-    from ..kernels.sparse_mla.gluon_op import GLUON_CONFIGS
+    from ..kernels.sparse_mla import gluon_plan, paths, pinned
+    from .specialise import config_text
 
     major, minor = torch.cuda.get_device_capability()
-    path = paths.path_of(major * 10 + minor, batch, heads, cache) if kernel == "auto" else kernel
+    path = paths.path_of(major * 10 + minor, batch, heads, cache, sum(widths)) if kernel == "auto" else kernel
     if path == "gluon":
-        return f"gluon BLOCK_H=64 {' '.join(f'{name}={value}' for name, value in GLUON_CONFIGS[cache].items())}"
+        plan = gluon_plan.plan(batch, heads, *widths, cache)
+        return f"gluon BLOCK_H={plan.block_h} {config_text(plan.config)}"
     entry = pinned.pinned_entry(path, major * 10 + minor, heads, batch, cache)
     return f"{path} {given_text({'config': entry['config'], 'entries': entry.get('entries', 0)})}"
 

@@ -8,7 +8,7 @@ import triton
 
 from .arguments import reads
 from .combine import combine_kernel
-from .gluon_op import GLUON_CONFIGS, GLUON_KERNELS, gluon_arguments
+from .gluon_plan import plan
 from .inputs import make_inputs
 from .launch import HEAD_DIM, combine_arguments, constants_of, main_arguments, split_count, targets
 from .op import tuner_of
@@ -66,15 +66,14 @@ def examples(sm: int, cache: str = "bf16") -> list[Example]:
 
 
 def _gluon_examples(cache: str) -> list[Example]:
-    """Whole and split lists."""
+    """Whole and split lists of each kernel."""
     found = []
-    kernel, launch = GLUON_KERNELS[cache], dict(GLUON_CONFIGS[cache])
-    config = triton.Config({"CONSUMER_REGS": launch["CONSUMER_REGS"]}, num_warps=launch["num_warps"])
-    for batch, splits in ((32, 4), (128, 1)):
-        inputs = make_inputs(0, batch, 64, context=512, window_slots=256, extra_slots=256, cache=cache)
-        target, target_lse = targets(inputs.q, splits)
-        args = gluon_arguments(inputs.tensors(), target, target_lse, inputs.scale, splits)
-        found.append(Example(f"{kernel.__name__} heads=64 batch={batch}", kernel, config, args | config.kwargs, True))
+    for batch, extra in ((1, 64), (8, 512), (32, 512), (128, 512)):
+        inputs = make_inputs(0, batch, 64, 512, topk=extra, window_slots=256, extra_slots=256, cache=cache)
+        chosen = plan(batch, 64, *(lists.shape[1] for lists in (inputs.window_indices, inputs.extra_indices)), cache)
+        args = chosen.arguments(inputs.tensors(), *targets(inputs.q, chosen.splits), inputs.scale)
+        name = f"{chosen.kernel.__name__} heads=64 batch={batch}"
+        found.append(Example(name, chosen.kernel, chosen.config, args | chosen.config.kwargs, True))
     return found
 
 

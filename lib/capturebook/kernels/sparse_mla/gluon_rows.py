@@ -12,7 +12,7 @@ from .gluon_tiles import TILE
 
 locate = gluon.jit(tl_locate.fn)
 
-_DEQUANTISE = gl.constexpr("""
+DEQUANTISE = gl.constexpr("""
 {
 .reg .b16 low, high, a, b, c, d;
 .reg .b32 ab, cd;
@@ -92,6 +92,6 @@ def store_groups(part, raw, scales, FIRST: gl.constexpr, LAYOUT: gl.constexpr):
     scale = gl.where(exponent == 0, 0x400040, (exponent << 7) | (exponent << 23))
     raw, scale = gl.broadcast(raw, gl.expand_dims(scale, 2))
     low, high = gl.inline_asm_elementwise(
-        _DEQUANTISE, "=r,=r,r,r", [raw, scale], dtype=(gl.int32, gl.int32), is_pure=True, pack=1
+        DEQUANTISE, "=r,=r,r,r", [raw, scale], dtype=(gl.int32, gl.int32), is_pure=True, pack=1
     )
     part.store(gl.reshape(gl.join(low, high), [TILE, COUNT * 32]))

@@ -1,4 +1,8 @@
-"""Gluon pieces that both cache formats share: which tiles of the two index lists a program has, and their slots."""
+"""Gluon pieces that both cache formats share: which tiles of the two index lists a program has, and their slots.
+
+Two ways to deal tiles out, as in tiles.py: `split_tiles` and `read_slots` give a program a run of them, counted by the
+lengths; `named` and `kept` every `splits`-th, counted by the widths, so that indices need not wait for lengths.
+"""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -43,3 +47,25 @@ def read_slots(tile, end, lists, LAYOUT: gl.constexpr):
     length = gl.where(in_window, window_length, extra_length)
     position = gl.where(in_window, tile, tile - window_tiles) * TILE + gl.arange(0, TILE, layout=LAYOUT)
     return gl.load(indices + position, mask=(position < length) & (tile < end), other=-1)
+
+
+@gluon.jit
+def named(tile, window_tiles, widths, entry, N: gl.constexpr):
+    """Slots of entries `entry` of a tile of N, as they stand in the lists; -1 beyond a list's width.
+
+    widths: (window list, its width, extra list, its width) of a request; tiles of the window list come first,
+    `window_tiles` of them whatever its length.
+    """
+    window_list, window_width, extra_list, extra_width = widths
+    in_window = tile < window_tiles
+    position = gl.where(in_window, tile, tile - window_tiles) * N + entry
+    indices = gl.where(in_window, window_list, extra_list)
+    return gl.load(indices + position, mask=position < gl.where(in_window, window_width, extra_width), other=-1)
+
+
+@gluon.jit
+def kept(slots, tile, window_tiles, lengths, entry, N: gl.constexpr):
+    """Those of the slots that lie within the lengths (window, extra), -1 for the others: their rows are not read."""
+    in_window = tile < window_tiles
+    position = gl.where(in_window, tile, tile - window_tiles) * N + entry
+    return gl.where(position < gl.where(in_window, lengths[0], lengths[1]), slots, -1)

@@ -119,7 +119,8 @@ def _sparse_mla_decode_auto(
         return decode_twin(*tensors, scale)
     major, minor = torch.cuda.get_device_capability(q.device)
     sm, cache = major * 10 + minor, format_of(window_cache)
-    if path_of(sm, q.shape[0], q.shape[1], cache) == "gluon":
+    entries = window_indices.shape[1] + extra_indices.shape[1]
+    if path_of(sm, q.shape[0], q.shape[1], cache, entries) == "gluon":
         return (decode_gluon_fp8 if cache == "fp8" else decode_gluon_bf16)(*tensors, scale)
     return run(tuner_of("mma", cache).fn, combine_kernel, "mma", tensors, scale, **pinned_launch(sm, q, cache))
 

@@ -1,0 +1,64 @@
+"""How a call of the Gluon kernels is launched, from shapes alone: kernel, splits, configuration."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+from torch import Tensor
+
+from .formats import format_of
+from .gluon_bf16 import gluon_bf16_kernel
+from .gluon_columns import ENTRIES, N, gluon_columns_kernel
+from .gluon_fp8 import gluon_fp8_kernel
+from .gluon_tiles import TILE
+from .launch import HEAD_DIM, main_arguments
+from .paths import by_columns
+
+WGMMA_KERNELS = {"bf16": gluon_bf16_kernel, "fp8": gluon_fp8_kernel}
+"""Warp-specialised, 64 heads a program; by cache format."""
+
+WGMMA_CONFIGS = {
+    "bf16": triton.Config({"CONSUMER_REGS": 192}, num_warps=8, num_stages=3),
+    "fp8": triton.Config({"CONSUMER_REGS": 184}, num_warps=8, num_stages=3),
+}
+"""Pinned, one each: 8 warps of the producer, and registers for the consumer's 8, so that neither spills."""
+
+COLUMNS_CONFIG = triton.Config({}, num_warps=4, num_stages=3)
+
+CTAS = 132
+"""CTAs that a call is split into where a batch has fewer: an H200 has 132 SMs."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`kernel[grid](**arguments(...), **config.all_kwargs())`, over `splits` of the lists; block_h: heads a program."""
+
+    kernel: Any
+    block_h: int
+    grid: tuple[int, int, int]
+    splits: int
+    config: triton.Config
+
+    def arguments(self, tensors: tuple[Tensor, ...], out: Tensor, lse: Tensor, scale: float) -> dict:
+        """Arguments of the kernel by name, without its configuration."""
+        found = main_arguments(tensors, out, lse, scale, self.splits == 1) | {"splits": self.splits, "d": HEAD_DIM}
+        if format_of(tensors[1]) == "bf16":
+            found |= {"WINDOW_PAGE": 0, "EXTRA_PAGE": 0}
+        return {name: value for name, value in found.items() if name in self.kernel.arg_names}
+
+
+def plan(batch: int, heads: int, window_width: int, extra_width: int, cache: str) -> Plan:
+    """What `decode` launches with kernel "gluon" on lists of these widths; heads: a multiple of 64."""
+    if by_columns(batch, heads, window_width + extra_width):
+        tiles = -(-window_width // N.value) - (-extra_width // N.value)
+        least = -(-tiles // (ENTRIES.value // N.value))
+        splits = max(least, min(CTAS // (batch * heads // 16), -(-tiles // 2)), 1)
+        return Plan(gluon_columns_kernel, 16, (heads // 16, splits, batch), splits, COLUMNS_CONFIG)
+    splits = wgmma_splits(batch, heads, window_width, extra_width)
+    return Plan(WGMMA_KERNELS[cache], 64, (splits, heads // 64, batch), splits, WGMMA_CONFIGS[cache])
+
+
+def wgmma_splits(batch: int, heads: int, window_width: int, extra_width: int) -> int:
+    """Splits of the joint list: as many as keep CTAS CTAs, of which one fits on an SM, each with two tiles or more."""
+    tiles = -(-window_width // TILE.value) - (-extra_width // TILE.value)
+    return max(1, min(CTAS // (batch * (heads // 64)), -(-tiles // 2)))
