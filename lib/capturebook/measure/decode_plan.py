@@ -1,8 +1,8 @@
 """What the run of a decode step measures, in the order in which it does: not every rung at every place.
 
 First compilations, side by side. Then, each alone on the GPU: all rungs at one place, batch buckets, the rungs that the
-story tells of at other batches and maximum contexts, the first and last rungs at other contexts, torch.compile, and
-the largest and the least batch at those contexts.
+story tells of at other batches and maximum contexts, torch.compile, the first and last rungs at other contexts, and
+the largest and the least batch at those.
 """
 
 from typing import Any
@@ -35,8 +35,8 @@ def plan_decode(params: Any, options: dict) -> list[Probe]:
         for group in places(params.batches, params.contexts, params.max_contexts)
     )
     before = [*plan_compile(params, options, timed=False), *plan_warm(params, options)]
-    timed = [*key, *plan_buckets(params, options), *told, *contexts]
-    return [*before, *filter(None, timed), *plan_compile(params, options, timed=True), *filter(None, corners)]
+    timed = [*key, *plan_buckets(params, options), *told, *plan_compile(params, options, timed=True)]
+    return [*before, *filter(None, [*timed, *contexts, *corners])]
 
 
 def places(batches: list[int], contexts: list[int], max_contexts: list[int]) -> list[list[tuple]]:
@@ -46,10 +46,11 @@ def places(batches: list[int], contexts: list[int], max_contexts: list[int]) -> 
     """
     batch, context, most = near(batches, KEY_BATCH), near(contexts, KEY_CONTEXT), min(max_contexts)
     key = [(batch, context, most, (*LADDER, *FALLBACK), True)]
-    told = [(other, context, most, STORY, True) for other in batches if other != batch]
-    told += [(batch, context, other, REACH, True) for other in max_contexts if other != most]
-    others = [other for other in contexts if other != context and other <= most]
     extremes = [b for b in sorted({min(batches), max(batches)}) if b != batch]
+    told = [(other, context, most, STORY, True) for other in extremes]
+    told += [(batch, context, other, REACH, True) for other in max_contexts if other != most]
+    told += [(other, context, most, ENDS, False) for other in batches if other not in (batch, *extremes)]
+    others = [other for other in contexts if other != context and other <= most]
     corners = [(b, c, most, ENDS, False) for c in others for b in extremes]
     return [key, told, [(batch, other, most, ENDS, False) for other in others], corners]
 
