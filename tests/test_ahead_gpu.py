@@ -20,7 +20,7 @@ own = {name: {"kernel": name, "tuning": "pinned"} for name in ("simt", "auto")}
 points = [
     {"variants": own, "shape": shape, "heads": heads, "cache": cache, "batch": batch, "context": 8192}
     for shape, cache, heads, batch in (
-        ("flash", "fp8", 64, 1), ("flash", "fp8", 64, 64), ("flash", "bf16", 64, 8), ("v32", "v32", 128, 2),
+        ("flash", "fp8", 8, 1), ("flash", "fp8", 64, 64), ("flash", "bf16", 64, 8), ("v32", "v32", 128, 2),
     )
 ]
 compile_ahead(points)
