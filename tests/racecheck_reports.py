@@ -30,14 +30,23 @@ def handed_over(cache: str) -> set[frozenset]:
     The producer's store of a tile's bias and the consumer's load of it, and what warp_specialize itself hands to the
     warps that it starts, which has the line of the kernel.
     """
-    own, store = _lines(f"gluon_{cache}", f"def gluon_{cache}_kernel(", "bias.index(buffer).store(")
-    (load,) = _lines("gluon_consume", "bias.index(buffer).load(")
+    own, store = _lines(_module(f"gluon_{cache}"), f"def gluon_{cache}_kernel(", "bias.index(buffer).store(")
+    (load,) = _lines(_module("gluon_consume"), "bias.index(buffer).load(")
     return {frozenset((store, load)), frozenset((own,))}
 
 
-def _lines(module: str, *texts: str) -> list[str]:
-    path = Path(find_spec(f"capturebook.kernels.sparse_mla.{module}").origin)
+def textbook() -> frozenset:
+    """The pair of planted_handover.py's hand-over."""
+    path = Path(__file__).with_name("planted_handover.py")
+    return frozenset(_lines(path, "values.index(buffer).store(", "values.index(buffer).load("))
+
+
+def _module(name: str) -> Path:
+    return Path(find_spec(f"capturebook.kernels.sparse_mla.{name}").origin)
+
+
+def _lines(path: Path, *texts: str) -> list[str]:
     lines = path.read_text().splitlines()
     found = [[number for number, line in enumerate(lines, 1) if text in line] for text in texts]
-    assert all(len(numbers) == 1 for numbers in found), (module, texts, found)
+    assert all(len(numbers) == 1 for numbers in found), (path.name, texts, found)
     return [f"{path.name}:{numbers[0]}" for numbers in found]
