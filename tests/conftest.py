@@ -12,6 +12,8 @@ REPO = Path(__file__).resolve().parents[1]
 # Children (probes, notebooks, the command line) are started with `sys.executable`, which need not have us installed.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPO / "lib"), os.environ.get("PYTHONPATH")]))
 os.environ["MPLBACKEND"] = "Agg"
+# Tests run side by side; a pool of threads in each would wait for a core by spinning.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # After `pip install --target` nbconvert's templates lie beside the packages, where Jupyter does not look.
 BESIDE = Path(importlib.util.find_spec("ipykernel").origin).parents[1] / "share" / "jupyter"

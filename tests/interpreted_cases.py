@@ -39,11 +39,8 @@ CASES = {
     "fp8 scales": lambda: scale_end_inputs(),
     "fp8 scales, sm_80": lambda: scale_end_inputs(),
     "v32 random": lambda: make_inputs(1, heads=8, cache="v32", **V32),
-    "v32 peaked": lambda: make_inputs(2, heads=8, kind="peaked", cache="v32", **V32),
-    "v32 sink": lambda: make_inputs(3, heads=8, kind="sink", cache="v32", **V32),
     "v32 edges": lambda: to_v32(edge_inputs(heads=8)),
     "v32 edges, one split": lambda: to_v32(edge_inputs(heads=8)),
-    "v32 edges, sm_80": lambda: to_v32(edge_inputs(heads=8)),
 }
 """ "32 heads" is for the tensor-core kernel's larger tile of heads, which they are pinned to in bf16; "sm_80" for
 the conversion of e4m3 by integer operations."""

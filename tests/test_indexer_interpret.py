@@ -13,7 +13,7 @@ from test_kernels_interpret import pytestmark  # noqa: F401  where the interpret
 
 BOUNDED = [f"bounded/{case}" for case in (*cases(48), "turns")]
 STOCK = ["stock/random", "stock/edges", "stock/fp8"]
-ROWS = ["rows/7", "rows/56"]
+ROWS = ["rows/56"]
 
 
 @pytest.fixture(scope="module")
