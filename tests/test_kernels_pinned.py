@@ -147,7 +147,7 @@ def test_examples_are_whole_calls(sm, cache):
     assert {"heads=8", "heads=64"} <= {word for name in names for word in name.split()}
 
 
-@pytest.mark.parametrize("sm, heads, entries", [(80, 32, 32), (90, 64, 64), (100, 64, 64), (120, 16, 64)])
+@pytest.mark.parametrize("sm, heads, entries", [(90, 64, 64), (120, 16, 64)])
 def test_shared_memory_is_what_the_compiler_takes(sm, heads, entries):
     """One configuration for each matrix unit; too low an estimate would let a configuration through that cannot run."""
     wanted = {"BLOCK_H": heads, "BLOCK_N": entries}
@@ -157,7 +157,7 @@ def test_shared_memory_is_what_the_compiler_takes(sm, heads, entries):
     assert bound - 1024 <= compiled.metadata.shared <= bound
 
 
-@pytest.mark.parametrize("sm, heads, entries", [(80, 16, 32), (90, 64, 64), (100, 16, 64), (120, 32, 32)])
+@pytest.mark.parametrize("sm, heads, entries", [(90, 64, 64), (120, 32, 32)])
 def test_shared_memory_of_the_fp8_kernel_is_what_the_compiler_takes(sm, heads, entries):
     """The least too, within 1 KiB: a tile that lay there twice (see fp8_rows.opaque) would be 28 KiB and more above."""
     wanted = {"BLOCK_H": heads, "BLOCK_N": entries}

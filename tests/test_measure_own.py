@@ -35,17 +35,15 @@ def pool(tmp_path_factory):
         yield pool
 
 
-def test_the_example_compiles_for_two_targets_without_a_line_from_its_author(pool):
+def test_the_example_compiles_without_a_line_from_its_author(pool):
     """registers and occupancy are checked against ptxas and the cubin by the job itself; here: which rows there are."""
-    built = build_rows(pool.run, [90, 120], False, examples=OWN, step={"width": 2048}, cache="")
+    built = build_rows(pool.run, [120], False, examples=OWN, step={"width": 2048}, cache="")
     assert [(r["kernel"], r["config"].split()[0], r["target"], r["pinned"], r["status"]) for r in built.rows] == [
-        ("rms_norm", f"num_warps={warps}", target, warps == 4, "pass")
-        for target in ("sm_90", "sm_120")
-        for warps in (2, 4)
+        ("rms_norm", f"num_warps={warps}", "sm_120", warps == 4, "pass") for warps in (2, 4)
     ]
     assert all(row["registers"] > 0 and row["fits"] for row in built.rows)
     assert built.rows[0]["arguments"]["BLOCK"] == "=2048", "what build was given reaches the call"
-    assert built.left == 2 and built.unseen == []
+    assert built.left == 1 and built.unseen == []
 
 
 def arguments(name: str, sm: int = 90, **options) -> list[tuple]:
