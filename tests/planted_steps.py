@@ -128,6 +128,29 @@ def hides_a_mutation() -> Step:
     return Step(fn=fn, make_inputs=draw, reference=lambda x: x.double() * 2)
 
 
+@torch.library.custom_op("planted::first_half", mutates_args=())
+def first_half(x: torch.Tensor) -> torch.Tensor:
+    return x.flatten()[: x.numel() // 2].clone()
+
+
+@first_half.register_fake
+def _(x):
+    return torch.empty_like(x.flatten())
+
+
+def promises_another_size() -> Step:
+    """The fake promises twice as many values as come, so compiled code views what is not there."""
+
+    def fn(x):
+        y = first_half(x)
+        return y.view(y.shape[0] // 2, 2)
+
+    def reference(x):
+        return x.double().flatten()[: x.numel() // 2].view(-1, 2)
+
+    return Step(fn=fn, make_inputs=draw, reference=reference)
+
+
 def fails_by_itself() -> Step:
     return Step(fn=lambda x: x @ torch.ones(7), make_inputs=draw)
 

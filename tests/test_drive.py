@@ -122,6 +122,14 @@ def test_a_wrong_result_is_diagnosed(pool):
     assert "ok" not in undeclared.effective["opcheck"].values()
 
 
+def test_operators_are_checked_where_the_compiled_step_fails(pool):
+    assert ask(pool, "promises_another_size").status == "pass"
+    failed = ask(pool, "promises_another_size", compile="aot_eager")
+    assert failed.status == "fail" and failed.root.code is None
+    (said,) = failed.effective["opcheck"].values()
+    assert said.startswith("test_faketensor")
+
+
 def test_a_fake_with_other_strides_is_seen():
     """torch 2.11's own check of fakes lets them pass, and Inductor's assertion names no operator as its cause."""
     import capturebook.gallery.steps.k4_not_compilable  # noqa: F401  registers the operators
