@@ -1,5 +1,11 @@
 """What probes leave to later ones: compiled code, never the outcome of a benchmark."""
 
+import shutil
+from pathlib import Path
+
+from triton import knobs
+from triton.runtime.cache import get_cache_manager
+
 from capturebook.probes import caches
 
 
@@ -30,3 +36,18 @@ def test_what_is_there_already_stays_as_it_is(tmp_path):
     (tmp_path / "store" / "triton" / "ab" / "kernel.cubin").write_text("older")
     caches.merge(tmp_path / "scratch", tmp_path / "store")
     assert (tmp_path / "store" / "triton" / "ab" / "kernel.cubin").read_text() == "older"
+
+
+def test_triton_finds_a_kernel_in_a_copy_when_the_process_that_compiled_it_is_gone(tmp_path):
+    with knobs.cache.scope():
+        knobs.cache.dir = str(tmp_path / "scratch" / "triton")
+        manager = get_cache_manager("ab12")
+        files = {name: manager.put(name, name) for name in ("kernel.json", "kernel.cubin")}
+        manager.put_group("kernel.json", files)
+        caches.merge(tmp_path / "scratch", tmp_path / "store")
+        shutil.rmtree(tmp_path / "scratch")
+        caches.prepare(tmp_path / "next", tmp_path / "store")
+        knobs.cache.dir = str(tmp_path / "next" / "triton")
+        found = get_cache_manager("ab12").get_group("kernel.json")
+    assert found.keys() == files.keys() and all(path.startswith(str(tmp_path / "next")) for path in found.values())
+    assert [Path(path).read_text() for path in found.values()] == list(files)

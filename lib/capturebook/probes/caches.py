@@ -5,6 +5,7 @@ probes compiled.
 """
 
 import fcntl
+import json
 import os
 import shutil
 from pathlib import Path
@@ -20,10 +21,20 @@ def prepare(scratch: Path, source: Path | None) -> dict[str, int]:
         if source is not None and (source / kind).is_dir():
             with _locked(source):
                 shutil.copytree(source / kind, target, symlinks=True)
+            _rehome(target)
         else:
             target.mkdir(parents=True)
         counts[kind] = sum(1 for path in target.rglob("*") if path.is_file())
     return counts
+
+
+def _rehome(folder: Path) -> None:
+    """Triton's list of a kernel's files names them where they were compiled, in a folder that is gone, and a list whose
+    files are not there counts for nothing: the kernel would be compiled anew in every process."""
+    for held in folder.rglob("__grp__*.json"):
+        files = json.loads(held.read_text())["child_paths"]
+        here = {name: str(held.parent / Path(path).name) for name, path in files.items()}
+        held.write_text(json.dumps({"child_paths": here}))
 
 
 def merge(scratch: Path, store: Path) -> None:
