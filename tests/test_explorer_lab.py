@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import socket
 import sys
@@ -110,6 +111,16 @@ def control(page, name: str, kind: str):
     return page.locator(f'.widget-inline-hbox:has(label:text-is("{name}")) {kind}')
 
 
+def type_into(page, name: str, text: str) -> None:
+    """Type it; the field holds it and says so while it is being typed, before Enter."""
+    from playwright.sync_api import expect
+
+    field = control(page, name, "input")
+    field.fill(text)
+    expect(field).to_have_value(text)
+    expect(page.locator(".jp-RenderedText pre").filter(has_text=text).first).to_be_visible()
+
+
 def test_choose_run_watch_stop_browse(root, lab, tmp_path):
     from playwright.sync_api import expect, sync_playwright
 
@@ -124,23 +135,22 @@ def test_choose_run_watch_stop_browse(root, lab, tmp_path):
         page.locator('.lm-Menu-item[data-command="runmenu:run-all"]').click()
         run, stop = (page.get_by_role("button", name=name) for name in ("Run one probe", "Stop"))
         expect(run).to_be_enabled(timeout=30_000)
+        # The last cell has run: nothing scrolls under what is typed from here on.
+        expect(page.locator(".jp-CodeCell .jp-InputPrompt").last).to_have_text(re.compile(r"\[\d+\]:"), timeout=30_000)
         said = page.locator(".jp-RenderedText pre")
 
         control(page, "compile", "select").select_option("max-autotune-no-cudagraphs")
-        control(page, "batch", "input").fill("many")
-        control(page, "batch", "input").press("Enter")
+        type_into(page, "batch", "many")
         expect(run).to_be_disabled()
         expect(said.filter(has_text="batch='many'")).to_be_visible()
         page.screenshot(path=pictures / "explorer-bad-value.png")
-        control(page, "batch", "input").fill("8")
-        control(page, "batch", "input").press("Enter")
+        type_into(page, "batch", "8")
         expect(said.filter(has_text="command ")).to_contain_text("compile=max-autotune-no-cudagraphs")
         expect(said.filter(has_text="command ")).to_contain_text("batch=8")
         expect(run).to_be_enabled()
         page.screenshot(path=pictures / "explorer-chosen.png")
 
-        control(page, "target", "input").fill("sleeper.py:build")
-        control(page, "target", "input").press("Enter")
+        type_into(page, "target", "sleeper.py:build")
         for name in ("compile", "capture"):
             control(page, name, "select").select_option("none")
         expect(said.filter(has_text="command ")).to_contain_text("probe sleeper.py:build")

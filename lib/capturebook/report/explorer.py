@@ -61,9 +61,7 @@ class ProbePanel:
         self.starts = starts
         self.probe: ProbeRun | None = None
         self.twin = Twin(self.text)
-        self.target = w.Text(
-            value=parameters["subject"], description="target", layout=w.Layout(width="540px"), continuous_update=False
-        )
+        self.target = w.Text(value=parameters["subject"], description="target", layout=w.Layout(width="540px"))
         self.start = w.Dropdown(options=list(starts), description="begin from", layout=w.Layout(width="360px"))
         self.factors = FactorControls(next(iter(starts.values())), {"kernel": parameters["kernels"]}, self.refresh)
         self.run = w.Button(description="Run one probe", icon="play", button_style="primary")

@@ -53,7 +53,7 @@ class FactorControls:
         if values is not None:
             return w.Dropdown(options=[_word(value) for value in values], **look)
         hint = "NAME=value NAME=value" if name == "env" else UNSET
-        return w.Combobox(options=suggestions, placeholder=hint, continuous_update=False, **look)
+        return w.Combobox(options=suggestions, placeholder=hint, **look)
 
     def _group(self, title: str, names) -> w.VBox:
         return w.VBox([w.HTML(f"<b>{title}</b>"), *(self.controls[name] for name in names)])
