@@ -66,7 +66,7 @@ def examples(sm: int, cache: str = "bf16") -> list[Example]:
 
 
 def _gluon_examples(cache: str) -> list[Example]:
-    """Whole and split lists of each kernel."""
+    """Split lists of each kernel, and whole ones of those in tiles of 64 heads."""
     found = []
     for batch, extra in ((1, 64), (8, 512), (32, 512), (128, 512)):
         inputs = make_inputs(0, batch, 64, 512, topk=extra, window_slots=256, extra_slots=256, cache=cache)

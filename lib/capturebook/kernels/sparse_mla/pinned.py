@@ -22,8 +22,8 @@ def pinned_entry(kernel: str, sm: int, heads: int, batch: int, cache: str = "bf1
     One that was timed has `timed` besides (see measure.tune), and `entries` of the lists a split where that is not
     `split_count`'s rule.
 
-    kernel: "mma" or "simt"; sm: 90 for compute capability 9.0; cache: "bf16" or "fp8", the format it reads. Raises
-    ValueError for a kernel or GPU without entries.
+    kernel: "mma" or "simt"; sm: 90 for compute capability 9.0; cache: the format it reads, one of formats.CACHES.
+    Raises ValueError for a kernel or GPU without entries.
     """
     kernel = entry_name(kernel, cache)
     table = json.loads(_text())
