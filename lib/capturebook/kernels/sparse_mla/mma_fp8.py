@@ -22,7 +22,7 @@ CONFIGS = [
     triton.Config({"BLOCK_H": 64, "BLOCK_N": 64, "PART": 128}, num_warps=8, num_stages=2),
     triton.Config({"BLOCK_H": 64, "BLOCK_N": 64, "PART": 128}, num_warps=8, num_stages=3),
 ]
-"""BLOCK_H 16 is the smallest tile tl.dot takes: 8 heads use half of one. 99 KiB (sm_120) hold the first two and the fourth."""
+"""BLOCK_H 16 is the smallest tile tl.dot takes: 8 heads use half of one. The first two and the fourth fit in 99 KiB."""
 
 
 NEVER = 2**31
