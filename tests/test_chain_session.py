@@ -71,6 +71,7 @@ def test_alone_it_makes_its_own_run(root):
     assert [entry["id"] for entry in s.run.info["plan"]] == [arm["id"] for arm in s.hypothesis["arms"]]
     record = s.conclude("pass", "seen")
     assert RunFolder.open(s.run.path).info["ended"]
+    assert RunFolder.open(s.run.path).invocation["notebooks"] == ["02_one"]
     lines = (s.run.path / "records.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["payload"]["conclusion"] == "seen" and record.reason == ""
     assert record.notebook == "02_one" and os.path.expanduser("~") not in record.payload["executable"]

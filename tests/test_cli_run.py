@@ -35,7 +35,9 @@ def test_run_resume_and_expect(tmp_path):
     lines = err.strip().splitlines()
     assert lines[-1] == f"report: outputs/{run.name}/report.html" and (run / "report.html").is_file()
     assert any(line.startswith("Not decided on this machine") for line in lines[-6:])
-    assert run.name.startswith("cpu-") and json.loads((run / "run.json").read_text())["parameters"]["heads"] == 16
+    info = json.loads((run / "run.json").read_text())
+    assert run.name.startswith("cpu-") and info["parameters"]["heads"] == 16
+    assert info["invocations"][0]["notebooks"] == ["00_one", "05_two"]
 
     where = f"outputs/{run.name}"
     code, _, err = planted_repo.run(root, "run", "cpu", "--run-dir", where, "--only", "00")

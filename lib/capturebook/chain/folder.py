@@ -292,11 +292,16 @@ class RunFolder:
         """Write `info` back to run.json."""
         self.write_json("run.json", self.info)
 
+    def note(self, **facts) -> None:
+        """Write `facts` into this start's or resume's entry of run.json."""
+        self.invocation.update(facts)
+        self.save()
+
     def finish(self, **facts) -> None:
         """Stamp the end, note `facts` (e.g. stopped="SIGTERM") with this invocation, and give the folder back."""
-        self.invocation.update(ended=stamp(), **facts)
-        self.info["ended"] = self.invocation["ended"]
-        self.save()
+        ended = stamp()
+        self.info["ended"] = ended
+        self.note(ended=ended, **facts)
         self.close()
 
     def clear_scratch(self) -> None:

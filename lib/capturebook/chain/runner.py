@@ -62,6 +62,7 @@ class Chain:
     def run(self, notebooks: list[Path]) -> list[Outcome]:
         """The outcomes, in order; fewer than notebooks when a signal stopped the chain (`stop.signum`)."""
         outcomes = []
+        self.run_folder.note(notebooks=[source.stem for source in notebooks])
         with self.stop:
             for source in notebooks:
                 if self.stop.signum is not None:

@@ -69,8 +69,11 @@ class Session:
     def _own_run(self, planned: list) -> RunFolder:
         path = paths.resolve(self.params.run_dir) if self.params.run_dir else claim(self.params.preset)
         if (path / "run.json").exists():
-            return RunFolder.resume(path, self.params, self.hypothesis, self.question)
-        return RunFolder.create(path, self.params, self.hypothesis, self.question, planned)
+            run = RunFolder.resume(path, self.params, self.hypothesis, self.question)
+        else:
+            run = RunFolder.create(path, self.params, self.hypothesis, self.question, planned)
+        run.note(notebooks=[self.notebook])
+        return run
 
     def say(self, text: str) -> None:
         """One line of progress: in the cell's output and in the run's logs/progress.log, which the chain shows live."""
