@@ -87,6 +87,14 @@ def test_a_target_is_met_by_a_ratio_of_the_same_process(us, ratio, said):
     assert "Target" not in row and "No targets" in figures_peers.compared(elsewhere).text
 
 
+def test_a_target_missed_at_several_contexts_names_its_batch_once():
+    here = {"batch": 8, "gpu": "NVIDIA H200"}
+    both = [point("auto", [9.0], 16, **here, context=context) for context in (2048, 8192)]
+    both += [point("flashmla", [9.0], 64, **here, context=context) for context in (2048, 8192)]
+    said = "0 of 2 targets met. Missed: ours / FlashMLA of flash in fp8 at batch 8."
+    assert figures_peers.targets_met(both) == said
+
+
 def test_targets_of_bf16_are_times_and_the_gain_over_the_stock_kernel():
     here = {**COMMON, "batch": 64, "gpu": "NVIDIA H200", "cache": "bf16"}
     judged = targets.judged(here, 30.0, 1200.0, 25.0)

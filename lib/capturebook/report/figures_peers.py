@@ -130,7 +130,7 @@ def targets_met(points: list[dict]) -> str:
         if t["met"] == "missed":
             what = f"{t['what']} of {p['shape']} in {p['cache']}"
             missed.setdefault(what, []).append(p["batch"])
-    places = [f"{what} at batch {words.listed(list(map(str, sorted(own))))}" for what, own in missed.items()]
+    places = [f"{what} at batch {words.listed(list(map(str, sorted(set(own)))))}" for what, own in missed.items()]
     return f"{said}." + (f" Missed: {'; '.join(places)}." if missed else "")
 
 
