@@ -279,8 +279,8 @@ def test_what_the_notebook_concludes():
     points = [p | {"status": "pass", "reason": "", "tokens_per_second": 64e6 / p["median_us"]} for p in points]
     status, text = conclusions.sweep(points)
     assert status == "pass" and text == (
-        "6 of 6 sweep points timed. Extrapolated to the model: 147,126 tok/s a rank with and overlap at batch 64, "
-        "context 8192 of 131072, 9.9 times what stock gives there."
+        "6 of 6 sweep points timed. Extrapolated to the model: 147,126 tok/s a rank with 'and overlap' at batch 64, "
+        "context 8192 of 131072, 9.9 times what 'stock' gives there."
     )
 
 

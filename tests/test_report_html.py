@@ -184,6 +184,47 @@ def test_what_has_nothing_to_say_is_left_out(tmp_path):
     assert '<th scope="row">commit</th>' not in page and '<th scope="row">code</th>' in page
 
 
+def asked_for_the_sweep(path: Path, records: list, **facts) -> run_data.RunData:
+    """A run of notebook 04 with these records of it; `facts` go to run.json."""
+    (own,) = [r for r in fake_run.notebook_records({}) if r.notebook == "04_throughput_sweep"]
+    fake_run.write(path, [*records, own])
+    info = json.loads((path / "run.json").read_text()) | facts
+    (path / "run.json").write_text(json.dumps(info))
+    return run_data.RunData.open(path)
+
+
+def test_a_run_of_the_sweep_alone_opens_with_what_it_measured(tmp_path):
+    """No question was put to it: an undecided verdict would be a reproach. Asked for probes too, it is one."""
+    points = fake_run.sweep_records(fake_run.Clock())
+    data = asked_for_the_sweep(tmp_path / "run", points)
+    page = Outline(report.render(data)).text
+    head = page[: page.index("Evidence")]
+    assert "Not decided" not in page and "Rivals" not in page and "no probe of a step" not in page
+    assert "No question of capture was put to this run, so no verdict was asked for" in head
+    assert summary.opening(data)[0] == "Throughput only: 6 of 6 points measured on an NVIDIA H200."
+    best = 64 / ((2.0 + 64 * 0.9) * 1.25 * 1.02) * 1e6  # 64 rows in the faster kernel's median
+    assert f"Most tokens a second: {best:,.0f} by mma at batch 64" in head and summary.opening(data)[2] in head
+
+    both = [{"notebooks": ["02_graph_capture", "04_throughput_sweep"]}]
+    planned = replace(data, info={**data.info, "invocations": both})
+    assert summary.headline(planned) == "Not decided: the evidence did not run"
+    assert "Rivals: predicted and seen" in Outline(report.render(planned)).text
+    probed = replace(data, records=[*data.records, fake_run.step(fake_run.arm("events"), fake_run.Clock(), None, "")])
+    assert not probed.throughput_alone
+
+
+def test_a_run_of_the_sweep_alone_that_could_not_says_why(tmp_path):
+    why = "needs a CUDA GPU, and this machine has none"
+    points = [
+        r.model_copy(update={"status": "skipped", "reason": why, "samples": {}})
+        for r in fake_run.sweep_records(fake_run.Clock())
+    ]
+    here = {**fake_run.PROVENANCE, "gpu": None, "no_gpu": "no NVIDIA driver"}
+    lines = summary.opening(asked_for_the_sweep(tmp_path / "run", points, provenance=here))
+    assert lines[0] == "Throughput only, and no point was measured."
+    assert lines[-1] == "3 of 3 probes skipped or not run: no CUDA GPU: no NVIDIA driver."
+
+
 def test_a_decided_run_shows_no_other_runs_verdict(gpu):
     data = run_data.RunData.open(gpu)
     assert "Recorded elsewhere" not in report.render(data, data)

@@ -268,7 +268,7 @@ def test_outcomes_in_few_words():
 
 
 def test_a_run_that_was_stopped_says_so(repo):
-    data = RunData.open(repo / "outputs" / "h200-sparse-mla")
+    data = RunData.open(repo / "outputs" / "h200")
     data.info["invocations"][-1]["stopped"] = "SIGTERM"
     (notes,) = [s for s in sections(data) if s.id == "notes"]
     assert "The run was stopped by SIGTERM" in str(notes.parts[0].html)

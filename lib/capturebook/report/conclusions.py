@@ -2,11 +2,9 @@
 
 from ..attribution.controls import examine
 from ..attribution.evidence import Evidence
-from ..measure.decode_model import whole
 from ..records import Arm, Record
-from . import summary, words
-from .figures_decode_jobs import of_part, said_of_buckets, said_of_compile
-from .figures_peers import targets_met
+from . import measured, summary, words
+from .figures_decode_jobs import of_part
 
 Conclusion = tuple[str, str]
 WORST = ("fail", "not_run", "pass", "skipped")
@@ -127,22 +125,13 @@ def sweep(points: list[dict]) -> Conclusion:
     if not points:
         return "skipped", "No sweep was planned."
     lost = [p for p in points if p["status"] in ("not_run", "timeout")]
-    timed = [p for p in points if p["us"]]
     why = "; ".join(dict.fromkeys(p["reason"] for p in points if p["reason"]))
     if lost:
         return "not_run", f"{len(lost)} of {words.counted(len(points), 'sweep point')} did not run or end: {why}."
-    if not timed:
+    if not any(p["us"] for p in points):
         skipped = all(p["status"] == "skipped" for p in points)
         return "skipped" if skipped else "fail", f"None of {len(points)} sweep points was timed: {why}."
-    if model := whole(timed):
-        return "pass", f"{len(timed)} of {words.counted(len(points), 'sweep point')} timed. {_of_the_model(model)}"
-    best = max(timed, key=lambda p: p["tokens_per_second"])
-    floor = f", {words.of_floor(best)} times the floor" if best.get("share") else ""
-    where = f"{best['variant']} at {words.point(best)}{floor}"
-    return "pass", (
-        f"{len(timed)} of {words.counted(len(points), 'sweep point')} timed. Most tokens a second: "
-        f"{best['tokens_per_second']:,.0f} by {where}. {targets_met(points)}".rstrip()
-    )
+    return "pass", f"{measured.timed(points)} {measured.found(points)}"
 
 
 def beside(records: list[Record]) -> Conclusion:
@@ -150,16 +139,4 @@ def beside(records: list[Record]) -> Conclusion:
     asked = [r for part in ("buckets", "compile") for r in of_part(records, part)]
     if gap := completed(asked, "jobs beside the sweep"):
         return gap
-    made = [said_of_buckets(r) for r in of_part(records, "buckets") if r.payload.get("buckets")]
-    return "pass", " ".join([*made, *said_of_compile(records)])
-
-
-def _of_the_model(rows: list[dict]) -> str:
-    """The fastest rung of the decode step and what it is over the first one at the same point."""
-    best = max(rows, key=lambda row: row["tokens_per_second"])
-    place = ("batch", "context", "max_context")
-    first = next(row for row in rows if all(row[name] == best[name] for name in place))
-    return (
-        f"Extrapolated to the model: {best['tokens_per_second']:,.0f} tok/s a rank with {best['variant']} at "
-        f"{words.point(best)}, {first['us'] / best['us']:.1f} times what {first['variant']} gives there."
-    )
+    return "pass", " ".join(measured.jobs(records))

@@ -38,21 +38,43 @@ def build(run_path: str | Path) -> Path:
 
 def render(data: RunData, sample: RunData | None = None) -> str:
     """The report's HTML. `sample`: the genuine H200 run of the same question, shown apart where no GPU decided."""
+    headline, head = summary.headline(data), _head(data)
     return page(
         "report.html.j2",
-        f"{summary.headline(data)}: {data.hypothesis['title']}",
+        f"{headline}: {head['heading']}",
         data=data,
         subject=_subject(data),
-        verdict=data.verdict,
-        headline=summary.headline(data),
-        says=[_says(data)] if data.decided else [summary.why_undecided(data), summary.skipped(data)],
-        done=[] if data.decided else summary.done(data.records),
-        verdict_rows=_verdict_rows(data),
+        headline=headline,
+        **head,
         sample=_sample(sample) if sample is not None and data.unusable and not data.decided else None,
         sections=sections(data),
         when=_when(data.info["started"]),
         machine=_machine(data.info.get("provenance") or {}),
     )
+
+
+def _head(data: RunData) -> dict:
+    """What stands above the sections: the question and its verdict, or what a run without a question measured."""
+    if data.throughput_alone:
+        asked, *found = summary.unasked(data)
+        return {
+            "heading": "How fast is the step?",
+            "story": asked,
+            "label": "Measured",
+            "kind": "measured",
+            "says": found,
+            "done": [],
+            "rows": [],
+        }
+    return {
+        "heading": data.hypothesis["title"],
+        "story": data.hypothesis["story"],
+        "label": "Verdict",
+        "kind": data.verdict["owner"],
+        "says": [_says(data)] if data.decided else [summary.why_undecided(data), summary.skipped(data)],
+        "done": [] if data.decided else summary.done(data.records),
+        "rows": _verdict_rows(data),
+    }
 
 
 def _says(data: RunData) -> str:

@@ -13,6 +13,9 @@ from ..records import Arm, Record, latest, read
 SAMPLE = "outputs/h200"
 """Where the repository keeps the genuine run on an H200, relative to its root."""
 
+SWEEP = "04"
+"""Number of the notebook that times, and asks nothing about capture."""
+
 BUILT_IN = Params.model_fields["subject"].default
 """The subject that the workbook comes with."""
 
@@ -89,6 +92,24 @@ class RunData:
         return self.verdict["owner"] not in ("not_run", "undetermined")
 
     @property
+    def notebooks(self) -> list[str]:
+        """The notebooks that the run was asked for; of a run that did not note them, those with a record, sorted."""
+        noted = {name for one in self.info.get("invocations", []) for name in one.get("notebooks", [])}
+        return sorted(noted or {r.notebook for r in self.records if r.kind != "launch"})
+
+    @property
+    def throughput_alone(self) -> bool:
+        """Whether the run was asked for the sweep and nothing else: no question of capture was put to it."""
+        sweep = bool(self.notebooks) and all(name.startswith(SWEEP) for name in self.notebooks)
+        return sweep and not any(r.kind == "step" for r in self.records)
+
+    @property
+    def stopped(self) -> str:
+        """What stopped the run before its end, such as Ctrl-C; "" when nothing did."""
+        invocations = self.info.get("invocations")
+        return invocations[-1].get("stopped", "") if invocations else ""
+
+    @property
     def probes(self) -> list[Record]:
         """All but the notebooks' own records and launches."""
         return [r for r in self.records if r.kind not in ("notebook", "launch")]
@@ -118,10 +139,10 @@ def _json(path: Path) -> dict:
 def sample_run(about: RunData) -> RunData | None:
     """The genuine H200 run kept in the repository, if it asked the same question about the same subject.
 
-    None where there is none, where it asked another question, or where it is the run being reported.
+    None where there is none, where it asked another question, where none was asked, or where it is the run reported.
     """
     path = paths.resolve(SAMPLE)
-    if not (path / "run.json").is_file() or path == about.path.resolve():
+    if about.throughput_alone or not (path / "run.json").is_file() or path == about.path.resolve():
         return None
     sample = RunData.open(path)
     return sample if sample.matter == about.matter else None

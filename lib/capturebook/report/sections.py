@@ -17,6 +17,7 @@ from . import (
     launches,
     needs,
     rivals,
+    summary,
     tables,
     words,
 )
@@ -40,9 +41,15 @@ def sections(data: RunData) -> list[Section]:
     captured = any(r.role != "control" and r.arm and r.arm.capture != "none" for r in ran["step"])
     steps = any(r.role != "control" for r in ran["step"])
     books = [r for r in records if r.kind == "notebook"]
+    questioned = not data.throughput_alone
     builds, hazards, notes = build_rows_of(records), data.verdict["hazards"], _notes(data)
     parts = [
-        ("rivals", "Rivals: predicted and seen", books or steps, lambda: rivals.blocks(data.hypothesis, records)),
+        (
+            "rivals",
+            "Rivals: predicted and seen",
+            steps or (books and questioned),
+            lambda: rivals.blocks(data.hypothesis, records),
+        ),
         ("needs", "What the outcome rests on", captured, lambda: _rests(data)),
         ("arms", "All arms", captured, lambda: [figures.arms_matrix(records, asked)]),
         ("hazards", "Hazards in other arms", hazards, lambda: [tables.hazards(hazards)]),
@@ -64,7 +71,7 @@ def sections(data: RunData) -> list[Section]:
         (
             "classes",
             "What the classes mean",
-            True,
+            questioned,
             lambda: [details("Classes K1 to K6 and B1 to B9", classes.legend())],
         ),
         ("environment", "Environment", True, lambda: [tables.facts(_provenance(data))]),
@@ -82,9 +89,9 @@ def _throughput(records: list[Record]) -> list[Block]:
 
 
 def _notes(data: RunData) -> list[str]:
-    by = data.info["invocations"][-1].get("stopped") if data.info.get("invocations") else None
-    cut = [f"The run was stopped by {by}: what it had not begun is in no table here."] if by else []
-    return [*cut, *data.verdict["caveats"], *data.verdict["open"], *data.aside]
+    cut = [summary.stopped(data)] if data.stopped else []
+    verdict = [] if data.throughput_alone else [*data.verdict["caveats"], *data.verdict["open"]]
+    return [*cut, *verdict, *data.aside]
 
 
 def _rests(data: RunData) -> list[Block]:

@@ -2,13 +2,14 @@
 
 from ..measure.rows import build_rows_of, sweep_points
 from ..records import Record
-from . import words
-from .figures_peers import targets_met
+from . import measured, words
 from .run_data import RunData
 
 
 def headline(data: RunData) -> str:
     """The verdict in a handful of words."""
+    if data.throughput_alone:
+        return _measured(data)
     owner = data.verdict["owner"]
     if not data.decided and data.unusable:
         return "Not decided on this machine"
@@ -18,10 +19,43 @@ def headline(data: RunData) -> str:
 def opening(data: RunData) -> list[str]:
     """What the report opens with, one sentence an item. On a machine without a GPU: why, how much, what was done."""
     lines = [f"{headline(data)}."]
+    if data.throughput_alone:
+        return [*lines, *unasked(data)]
     if not data.decided:
         lines += [why_undecided(data), skipped(data)]
         lines += [f"Done here: {line}" for line in done(data.records)]
     return lines
+
+
+def _measured(data: RunData) -> str:
+    """`Throughput only: 55 of 57 points measured on an NVIDIA H200`, counted in the records."""
+    points = sweep_points(data.records)
+    number = sum(bool(p["us"]) for p in points)
+    where = f" on {words.a(data.gpu)}" if data.gpu else ""
+    if not number:
+        return f"Throughput only, and no point was measured{where}"
+    return f"Throughput only: {number} of {words.counted(len(points), 'point')} measured{where}"
+
+
+def unasked(data: RunData) -> list[str]:
+    """Of a run of the sweep alone: that no verdict was asked for, what was found, and what is missing of it and why."""
+    points = sweep_points(data.records)
+    lines = [
+        "No question of capture was put to this run, so no verdict was asked for: of the notebooks it ran "
+        f"{words.listed(data.notebooks)} alone.",
+        measured.found(points),
+        *measured.jobs(data.records),
+    ]
+    if data.stopped:
+        lines.append(stopped(data))
+    if data.skipped:
+        why = data.unusable or "; ".join(dict.fromkeys(r.reason for r in data.skipped))
+        lines.append(f"{skipped(data)[:-1]}: {why}.")
+    return [line for line in lines if line]
+
+
+def stopped(data: RunData) -> str:
+    return f"The run was stopped by {data.stopped}: what it had not begun is in no table here."
 
 
 def why_undecided(data: RunData) -> str:
@@ -85,8 +119,7 @@ def _compiled(group: list[Record]) -> str:
 
 def _sweep(group: list[Record]) -> str:
     points = sweep_points(group)
-    said = f"{words.counted(sum(bool(p['us']) for p in points), 'sweep point')} timed."
-    return " ".join([said, *filter(None, [targets_met(points)])])
+    return " ".join(filter(None, [measured.timed(points), measured.found(points), *measured.jobs(group)]))
 
 
 SENTENCES = {"build": _builds, "interpret": _interpreted, "trace": _compiled, "step": _steps, "sweep": _sweep}

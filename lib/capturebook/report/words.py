@@ -162,6 +162,11 @@ def listed(items: list[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
+def a(gpu: str) -> str:
+    """A GPU's name with its article: `an NVIDIA H200`, `a Tesla T4`."""
+    return f"{'an' if gpu.startswith(('NVIDIA', 'AMD', *'AEIOU')) else 'a'} {gpu}"
+
+
 def counted(number: int, one: str, many: str = "") -> str:
     """`1 step`, `3 steps`."""
     return f"{number} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,47 @@
+"""What a sweep measured, in sentences: the notebook's conclusion, the report's head and the terminal say the same."""
+
+from ..measure.decode_model import whole
+from ..records import Record
+from . import words
+from .figures_decode_jobs import of_part, said_of_buckets, said_of_compile
+from .figures_peers import FLASHMLA, targets_met
+
+
+def timed(points: list[dict]) -> str:
+    """`55 of 57 sweep points timed.`"""
+    return f"{sum(bool(p['us']) for p in points)} of {words.counted(len(points), 'sweep point')} timed."
+
+
+def found(points: list[dict]) -> str:
+    """Of the decode step the whole model's throughput; else the best with its distance from the floor, and the targets.
+
+    FlashMLA is what ours is held against, so it is never the best here. "" where nothing was timed.
+    """
+    done = [p for p in points if p["us"]]
+    if not done:
+        return ""
+    if model := whole(done):
+        return _of_the_model(model)
+    ours = [p for p in done if p["kernel"] not in FLASHMLA] or done
+    best = max(ours, key=lambda p: p["tokens_per_second"])
+    floor = f", {words.of_floor(best)} times the floor" if best.get("share") else ""
+    where = f"{best['variant']} at {words.point(best)}{floor}"
+    said = f"Most tokens a second: {best['tokens_per_second']:,.0f} by {where}."
+    return " ".join(filter(None, [said, targets_met(points)]))
+
+
+def _of_the_model(rows: list[dict]) -> str:
+    """The fastest rung of the decode step and what it is over the first one at the same point."""
+    best = max(rows, key=lambda row: row["tokens_per_second"])
+    place = ("batch", "context", "max_context")
+    first = next(row for row in rows if all(row[name] == best[name] for name in place))
+    return (
+        f"Extrapolated to the model: {best['tokens_per_second']:,.0f} tok/s a rank with {best['variant']!r} at "
+        f"{words.point(best)}, {first['us'] / best['us']:.1f} times what {first['variant']!r} gives there."
+    )
+
+
+def jobs(records: list[Record]) -> list[str]:
+    """What batch buckets and torch.compile on the decode step came to, a sentence or two each; [] where neither ran."""
+    made = [said_of_buckets(r) for r in of_part(records, "buckets") if r.payload.get("buckets")]
+    return [*made, *said_of_compile(records)]
