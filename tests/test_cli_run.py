@@ -54,10 +54,11 @@ def test_run_resume_and_expect(tmp_path):
 
 def test_stopping_says_how_to_go_on_and_leaves_nothing(tmp_path):
     hang = (
-        "s.pool()\nopen(s.run.path / 'pid', 'w').write(str(__import__('os').getpid()))\n__import__('time').sleep(600)"
+        "import os\nprint(os.path.expanduser('~/mine.py'), file=open(s.run.path / 'logs' / 'probe-server.log', 'a'))\n"
+        "s.pool()\nopen(s.run.path / 'pid', 'w').write(str(os.getpid()))\n__import__('time').sleep(600)"
     )
     root = planted_repo.repository(tmp_path, a00_one=[hang], a05_two=[CONCLUDE])
-    process = planted_repo.command(root, "run", "cpu")
+    process = planted_repo.command(root, "run", "cpu", HOME=str(tmp_path / "home" / "ada"))
     pid = None
     while process.poll() is None and not pid:
         time.sleep(0.05)
@@ -75,6 +76,8 @@ def test_stopping_says_how_to_go_on_and_leaves_nothing(tmp_path):
     )
     assert psutil.wait_procs(children, timeout=5)[1] == []
     assert not list(run.glob("probes-*"))
+    logs = "".join(log.read_text() for log in run.glob("logs/*.log"))
+    assert "~/mine.py" in logs and str(tmp_path) not in logs
     assert notebooks_of(run) == [("00_one", "not_run")]
     assert json.loads((run / "run.json").read_text())["invocations"][0]["stopped"] == "SIGTERM"
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from capturebook.probes import Probe, ProbePool, lease, processes, servers
+from capturebook.probes.scrub import LOG_BYTES, scrub_file
 
 HERE = Path(__file__).parent
 
@@ -286,16 +287,14 @@ def test_a_timing_that_cannot_have_the_gpu_to_itself_did_not_run(tmp_path, monke
 
 
 def test_a_long_log_keeps_its_beginning_and_its_end(tmp_path):
-    from capturebook.probes.pool import _scrub_log
-
     log = tmp_path / "probe.log"
     log.write_bytes(b"first\n" + b"x" * (4 << 20) + b"\nlast\n")
-    _scrub_log(log, str(tmp_path))
+    scrub_file(log, str(tmp_path), LOG_BYTES)
     text = log.read_text()
     assert text.startswith("first\n") and text.endswith("\nlast\n")
     assert len(text) < 2 << 20 and "bytes left out" in text
     log.write_text("short\n")
-    _scrub_log(log, str(tmp_path))
+    scrub_file(log, str(tmp_path), LOG_BYTES)
     assert log.read_text() == "short\n"
 
 

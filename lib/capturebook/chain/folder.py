@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from .. import paths, provenance
 from ..records import Question, Record, append, latest, probe_id, read
+from . import logs
 
 SCHEMA = 1
 DECIDED = ("pass", "wrong", "fail")
@@ -222,6 +223,7 @@ class RunFolder:
             self._refuse_changes(parameters, hypothesis, question, facts)
             self._refuse_folders("verdict.json", "report.html")
             self.clear_scratch()
+            logs.scrub_logs(self.path)
             self.info["ended"] = None
             self._begin_invocation()
         except BaseException:
@@ -298,7 +300,11 @@ class RunFolder:
         self.save()
 
     def finish(self, **facts) -> None:
-        """Stamp the end, note `facts` (e.g. stopped="SIGTERM") with this invocation, and give the folder back."""
+        """Stamp the end, note `facts` (e.g. stopped="SIGTERM") with this invocation, and give the folder back.
+
+        Nothing of the run may work any more: its logs are rewritten without this machine's folders.
+        """
+        logs.scrub_logs(self.path)
         ended = stamp()
         self.info["ended"] = ended
         self.note(ended=ended, **facts)
@@ -309,6 +315,12 @@ class RunFolder:
         for scratch in self.path.glob("probes-*"):
             shutil.rmtree(scratch, ignore_errors=True)
 
+    def scrub_logs(self) -> None:
+        """What a killed holder did not come to: its logs without this machine's folders. Nothing while one works."""
+        if self._locked():
+            logs.scrub_logs(self.path)
+            self.close()
+
     def close(self) -> None:
         """Give the folder back without stamping an end."""
         if self._lock is not None:
@@ -316,13 +328,19 @@ class RunFolder:
             self._lock = None
 
     def _acquire(self) -> None:
-        """Hold the folder itself by flock: nothing is left behind, and a killed holder lets go."""
-        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        if not self._locked():
+            raise RunFolderError(f"run_dir: {paths.shown(self.path)!r} is in use by {self._holder()}")
+
+    def _locked(self) -> bool:
+        """Hold the folder itself by flock, if nobody does: nothing is left behind, and a killed holder lets go."""
+        lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self.close()
-            raise RunFolderError(f"run_dir: {paths.shown(self.path)!r} is in use by {self._holder()}") from None
+            os.close(lock)
+            return False
+        self._lock = lock
+        return True
 
     def _holder(self) -> str:
         invocations = self.info.get("invocations", [])

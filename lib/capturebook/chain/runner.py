@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import paths
+from ..probes.scrub import scrub
 from ..records import Record
 from . import progress
 from .folder import NONCE, PYTHON, RUN, RunFolder, notebook_probe, stamp
@@ -83,6 +84,7 @@ class Chain:
             end = self._execute(source, Path(folder))
         own, torn = self._own_record(name, offset)
         status, reason = judge(own, torn, end)
+        reason = scrub(reason, str(self.run_folder.path))
         outcome = Outcome(name, status, reason, round(time.monotonic() - began, 1))
         outcome.conclusion = own.payload.get("conclusion", "") if own and own.status == status else ""
         if own is None or own.status != status:

@@ -33,6 +33,7 @@ def report(args) -> int:
             say(f"report: {paths.from_here(launch_page.build(path))}")
             return COMPLETE
         run = opened(args.run)
+        run.scrub_logs()
         rendered.render_notebooks(run.path)
         say(f"report: {paths.from_here(html.build(run.path))}")
     except ValueError as exc:

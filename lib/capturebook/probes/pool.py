@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import os
 import selectors
 import shutil
 import sys
@@ -14,10 +13,7 @@ from pathlib import Path
 from ..records import Record, printable
 from . import caches, lease, outcome, servers
 from .probe import Probe
-from .scrub import scrub
-
-_LOG_BYTES = 1 << 20
-"""What is kept of the end of a long log; half as much of its beginning."""
+from .scrub import LOG_BYTES, scrub_file
 
 COLD = ("cold", "kernel_cold")
 
@@ -183,7 +179,9 @@ class ProbePool:
     def _finish(self, one: _Running, done, final) -> None:
         one.connection.close()
         ended = time.time()
-        _scrub_log(self.run_folder.path / one.log, str(self.run_folder.path))
+        log = self.run_folder.path / one.log
+        if log.exists():  # none of a probe whose server ended before it began
+            scrub_file(log, str(self.run_folder.path), LOG_BYTES)
         record = outcome.record_of(one.probe, self.run_folder, one.scratch, one.end, one.began, ended, one.log)
         if one.probe.role == "feeder":
             self._kept[one.probe.id] = one.scratch
@@ -232,21 +230,6 @@ class ProbePool:
         if self.gpu and record.payload["device"] == "cpu":
             return "probe server: torch sees no CUDA device in its children, though the driver lists one"
         return ""
-
-
-def _scrub_log(log: Path, run: str) -> None:
-    """Take this machine's folders out of a finished probe's log, and the middle out of a long one: logs are shared."""
-    if not log.exists():
-        return
-    size = log.stat().st_size
-    with open(log, "rb") as file:
-        text = file.read(_LOG_BYTES // 2)
-        rest = max(size - len(text) - _LOG_BYTES, 0)
-        file.seek(rest, os.SEEK_CUR)
-        text += f"\n[{rest} bytes left out]\n".encode() * bool(rest) + file.read()
-    part = log.with_suffix(".part")
-    part.write_text(scrub(text.decode(errors="backslashreplace"), run))
-    os.replace(part, log)
 
 
 def _feeder(probe: Probe) -> Probe:

@@ -2,6 +2,9 @@
 
 import functools
 import os
+import re
+import socket
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -9,21 +12,48 @@ from ..paths import repository
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
+LOG_BYTES = 3 << 19
+"""What is kept of a long log: a third of it from the beginning, the rest from the end."""
+
 
 @functools.cache
 def _prefixes(run: str | None) -> list[tuple[str, str]]:
-    """(folder of this machine, what stands for it), longest first."""
+    """(folder of this machine, what stands for it), longest first; of two names for a folder the first."""
     standard = sysconfig.get_paths()
     pairs = [(str(PACKAGE.parent), "lib"), (str(repository()), "")]
     pairs += [(standard[name], "") for name in ("purelib", "platlib")] + [(standard["stdlib"], "python")]
     pairs += [(os.path.abspath(part), "") for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    if sys.prefix != sys.base_prefix:
+        pairs.append((sys.prefix, "venv"))
     if run:
         pairs += [(run, "run"), (str(Path(run).resolve()), "run")]
     home = os.path.expanduser("~")
     if len(home) > 1:
         pairs.append((home, "~"))
-    pairs = {(folder.rstrip("/") + "/", f"{name}/" if name else "") for folder, name in pairs}
-    return sorted(pairs, key=lambda pair: -len(pair[0]))
+    named: dict[str, str] = {}
+    for folder, name in pairs:
+        named.setdefault(folder.rstrip("/") + "/", f"{name}/" if name else "")
+    return sorted(named.items(), key=lambda pair: -len(pair[0]))
+
+
+@functools.cache
+def _pattern(run: str | None) -> tuple[re.Pattern, dict[str, str]]:
+    """What `scrub` looks for, folders and names that begin so apart, and what it writes instead."""
+    names = {}
+    for folder, name in _prefixes(run):
+        names |= {folder: name, folder[:-1]: name[:-1] or "."}
+    folders = "|".join(re.escape(folder[:-1]) for folder, _ in _prefixes(run))
+    found = rf"(?:{folders})(?:/|(?!\.?[\w-]))"
+    host = socket.gethostname()
+    if _tells(host):
+        names[host] = "host"
+        found += rf"|(?<![\w.-]){re.escape(host)}(?![\w-])"
+    return re.compile(found), names
+
+
+def _tells(host: str) -> bool:
+    """Whether a host's name is one: `gpu` or `localhost` would be found in every other line."""
+    return len(host) > 5 and any(character in "0123456789-." for character in host)
 
 
 def relative(path: str, run: str | None = None) -> str:
@@ -35,7 +65,29 @@ def relative(path: str, run: str | None = None) -> str:
 
 
 def scrub(text: str, run: str | None = None) -> str:
-    """A text with this machine's folders shortened the same way."""
-    for folder, name in _prefixes(run):
-        text = text.replace(folder, name)
-    return text
+    """A text with this machine's folders shortened the same way, and without its host's name."""
+    pattern, names = _pattern(run)
+    return pattern.sub(lambda found: names[found[0]], text)
+
+
+def scrub_file(path: Path, run: str, most: int | None = None) -> None:
+    """Scrub a file of a run that nobody writes to any more; of more than `most` bytes the middle is left out.
+
+    A reader sees the old file or the new one. One that has nothing to hide is left as it is.
+    """
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        if most is None or size <= most:
+            held = file.read()
+        else:
+            held = file.read(most // 3)
+            left = size - most
+            file.seek(left, os.SEEK_CUR)
+            held += f"\n[{left} bytes left out]\n".encode() + file.read()
+    text = held.decode(errors="backslashreplace")
+    clean = scrub(text, run)
+    if clean == text and len(held) == size:
+        return
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(clean, encoding="utf-8")
+    os.replace(part, path)

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from . import lease
+from .scrub import scrub
 
 SHARED = "CAPTUREBOOK_SERVER"
 """Names the socket of a running server without extra variables, so that a chain's notebooks share one."""
@@ -105,7 +106,7 @@ def _inherited() -> dict[str, str]:
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "its log is empty"
+    return scrub(lines[-1]) if lines else "its log is empty"
 
 
 class Servers:

@@ -35,7 +35,7 @@ class RunData:
     def open(cls, path: Path) -> "RunData":
         """Raises FileNotFoundError or ValueError naming the file that is missing or damaged."""
         info, hypothesis = _json(path / "run.json"), _json(path / "hypothesis.json")
-        if lost := [name for name in ("title", "arms", "rivals") if name not in hypothesis]:
+        if lost := [name for name in ("title", "story", "arms", "rivals") if name not in hypothesis]:
             raise ValueError(f"{paths.shown(path / 'hypothesis.json')} is damaged: it holds no {lost[0]!r}")
         whole, aside = read(path / "records.jsonl")
         mine = [r for r in whole if r.nonce == info["nonce"]]

@@ -1,0 +1,103 @@
+"""What a run keeps names no folder and no host of the machine it ran on: a planted home, and a planted host."""
+
+import json
+import os
+import subprocess
+import sys
+
+import nbformat
+import pytest
+
+import fake_run
+from capturebook.chain.folder import RunFolder
+from capturebook.cli import main
+from capturebook.probes import scrub
+from capturebook.records import Question
+
+FACTS = {**fake_run.PROVENANCE, "gpu": None, "no_gpu": "no NVIDIA driver"}
+
+
+class Parameters:
+    """Stands for a validated Params: the run folder only reads what it dumps."""
+
+    def model_dump(self) -> dict:
+        return {"run_dir": "", "preset": "planted", "subject": "mine.py:build"}
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A home folder and a host's name that any trace of would give away."""
+    path = tmp_path / "home" / "ada"
+    path.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(path))
+    monkeypatch.setattr("socket.gethostname", lambda: "ada-box-7")
+    scrub._prefixes.cache_clear()
+    scrub._pattern.cache_clear()
+    yield path
+    scrub._prefixes.cache_clear()
+    scrub._pattern.cache_clear()
+
+
+@pytest.fixture
+def run(home, tmp_path) -> RunFolder:
+    """A run that works: its server, a notebook and a probe have written, and the notebook ended in a traceback."""
+    story = {"name": "planted", "title": "t", "story": "s", "arms": [], "rivals": []}
+    made = RunFolder.create(tmp_path / "run", Parameters(), story, Question(), facts=FACTS)
+    told = (
+        f'  File "{home}/kernels/mine.py", line 3, in step\nOSError: {home}: refused by ada-box-7, not by ada-box-70\n'
+    )
+    for name in ("probe-server", "04_throughput_sweep", "0123456789ab", "progress"):
+        (made.path / "logs" / f"{name}.log").write_text(told)
+    cell = nbformat.v4.new_code_cell("step()", outputs=[nbformat.v4.new_output("stream", text=told)])
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), made.path / "notebooks" / "04_throughput_sweep.ipynb")
+    return made
+
+
+def kept(run: RunFolder) -> dict[str, str]:
+    files = [*run.path.glob("logs/*"), *run.path.glob("notebooks/*")]
+    return {file.name: file.read_text() for file in files}
+
+
+SAID = '  File "~/kernels/mine.py", line 3, in step\nOSError: ~: refused by host, not by ada-box-70\n'
+
+
+def test_a_run_that_ends_keeps_no_folder_and_no_host(run, home):
+    run.finish(stopped="Ctrl-C")
+    files = kept(run)
+    assert {text for name, text in files.items() if name.endswith(".log")} == {SAID} and len(files) == 5
+    notebook = json.loads(files["04_throughput_sweep.ipynb"])
+    assert "".join(notebook["cells"][0]["outputs"][0]["text"]) == SAID
+
+
+def test_a_killed_runs_logs_are_scrubbed_by_who_reads_them_next_and_by_nobody_while_it_works(run, home, capsys):
+    before = kept(run)
+    RunFolder.open(run.path).scrub_logs()
+    assert kept(run) == before
+    run.close()  # as the kernel does for a process that is killed
+    assert main(["report", str(run.path)]) == 0, capsys.readouterr().err
+    assert str(home.parent) not in "".join(kept(run).values()) and kept(run)["probe-server.log"] == SAID
+
+
+def test_a_resumed_run_cleans_what_the_killed_one_left(run, home):
+    run.close()
+    again = RunFolder.resume(run.path, Parameters(), run.hypothesis(), Question(), facts=FACTS)
+    assert kept(run)["probe-server.log"] == SAID
+    again.close()
+
+
+def test_a_host_called_like_a_word_is_left_in_the_text(home, monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "compute")
+    assert scrub.scrub("compute capability 9.0", "other") == "compute capability 9.0"
+
+
+def test_a_folder_has_one_name_in_every_process():
+    """The package's folder is also on the path of a probe: which of two names it gets must not turn on hashing."""
+    code = "from capturebook.probes.scrub import *; print(relative(__import__('capturebook').__file__), scrub('%s'))"
+    said = set()
+    for seed in "01":
+        path = str(scrub.PACKAGE.parent)
+        env = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", code % scrub.__file__]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        said.add(done.stdout.strip())
+    assert said == {"lib/capturebook/__init__.py lib/capturebook/probes/scrub.py"}
