@@ -11,6 +11,9 @@ from typing import get_args
 import pytest
 import torch
 
+from capturebook.kernels import indexer
+from capturebook.kernels.indexer.inputs import make_inputs
+from capturebook.kernels.indexer.reference import slots_of
 from capturebook.kernels.sparse_mla import decode_reference
 from capturebook.measure import (
     decode_buckets,
@@ -105,7 +108,7 @@ def test_batches_of_all_sizes_while_requests_grow(asked):
     calls = {check["call"] for check in found["checks"]}
     assert {"bucket 5, batch 3, round 0", "bucket 2, batch 2, round 3"} <= calls, "padded, and at the end"
     assert found["payload"]["replays"] == 3 * 4 + 4 * 3
-    shown = figures_decode.decode([recorded(found, asked)]).text
+    shown = figures_decode.decode([recorded(found, asked)], "").text
     assert "for 2 and 5 requests in one pool, largest first" in shown and "one pool, smallest first, MiB" in shown
     assert "KV capacity" not in shown, "no layer was asked for"
 
@@ -255,3 +258,39 @@ def test_attention_of_many_requests_is_that_of_each(monkeypatch, at_once):
     got, want = (of(q, *tensors, 512**-0.5) for of in (reference.attend, decode_reference))
     assert torch.allclose(got[0], want[0], rtol=1e-12, atol=1e-12) and torch.allclose(got[1], want[1], rtol=1e-12)
     assert not got[0][1].any() and bool(torch.isneginf(got[1][1]).all())
+
+
+@pytest.mark.parametrize("at_once", [2**30, 1])
+@pytest.mark.parametrize("key_format", ["bf16", "fp8"])
+def test_selections_of_many_requests_are_judged_as_each_is(monkeypatch, at_once, key_format):
+    """The judge's gap against the kernels' error metric: right selections, and every way of being wrong."""
+    monkeypatch.setattr(reference, "AT_ONCE", at_once)
+    inputs = make_inputs(3, 4, 1024, 2048, key_format=key_format)
+    q, weights, keys, table, lengths = inputs.args()
+    lengths = torch.tensor([int(lengths[0]), 40, 0, 64], dtype=torch.int32)
+    args, scores = (q, weights, keys, table, lengths), indexer.scores_reference(q, weights, keys, table, lengths)
+    right = indexer.select_twin(*args, 64)
+
+    def changed(*changes):
+        found = right.clone()
+        for row, column, value in changes:
+            found[row, column] = value
+        return found
+
+    worse = next(s for s in slots_of(table, lengths, 64)[0].tolist() if s not in right[0].tolist())
+    cases = {
+        "right": right,
+        "another order": right.roll(5, 1)[:, :64].where(right >= 0, right),
+        "a worse one": changed((0, 7, worse)),
+        "twice": changed((0, 7, int(right[0, 8]))),
+        "nobody's": changed((0, 7, 1)),
+        "none of an empty row": changed((2, 0, int(right[0, 0]))),
+        "padding first": changed((1, 0, -1)),
+        "too many": changed((1, 40, int(right[1, 0]))),
+    }
+    for name, chosen in cases.items():
+        want = indexer.error(chosen, scores, table, lengths)
+        assert reference.selection_gap(chosen, *args) == pytest.approx(want, abs=1e-12), name
+    assert reference.selection_gap(right, *args) == 0.0 < reference.selection_gap(cases["a worse one"], *args) < 1
+    nobody = torch.zeros(4, dtype=torch.int32)
+    assert reference.selection_gap(torch.full_like(right, -1), *args[:4], nobody) == 0.0
