@@ -236,13 +236,13 @@ def test_what_is_shown_of_it(monkeypatch):
     points = [point | extra for point in points]
     monkeypatch.setattr(figures_decode, "sweep_points", lambda records: records)  # points are made above
     monkeypatch.setattr(figures_decode, "jobs", lambda records: None)
-    shown = figures_decode.decode(points)
+    shown = figures_decode.decode(points, "NVIDIA H200")
     for text in (
         "one rank of eight",
         "stock, mma",
         "2.00x",
         "inconsistent with itself",
-        "not reproduced",
+        "not reproduced on an NVIDIA H200",
         "KV capacity",
         "inconsistent with itself: the indexer's gain",
         "(stock at batch 1, 8192 of 131072)",
@@ -254,8 +254,8 @@ def test_what_is_shown_of_it(monkeypatch):
     assert shown.html.count("<figure>") == 2 and "extrapolated to 2 + 21 + 20 layers" in shown.html
     assert "see there" in figures_sweep.sweep(points).text, "which has a panel for each context and layer"
     skipped = [{**point, "us": [], "status": "skipped", "reason": "no GPU"} for point in points]
-    assert figures_decode.NOT_HERE in figures_decode.decode(skipped).text
-    assert "Another subject" in figures_decode.decode([{"variant": "mma", "us": [1.0]}]).text
+    assert figures_decode.NOT_HERE in figures_decode.decode(skipped, "").text
+    assert "Another subject" in figures_decode.decode([{"variant": "mma", "us": [1.0]}], "").text
 
 
 def test_the_notebooks_sweep_is_the_plan():

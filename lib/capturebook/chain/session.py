@@ -75,6 +75,11 @@ class Session:
         run.note(notebooks=[self.notebook])
         return run
 
+    @property
+    def gpu(self) -> str:
+        """Name of the GPU that the run has, or "" for none."""
+        return (self.run.info["provenance"]["gpu"] or {}).get("name", "")
+
     def say(self, text: str) -> None:
         """One line of progress: in the cell's output and in the run's logs/progress.log, which the chain shows live."""
         print(progress.write(self.run.path, self.notebook, text), flush=True)

@@ -13,14 +13,14 @@ NOT_HERE = "No layer of the decode step was timed here."
 RANK = {8: "one rank of eight: 8 heads, experts at an eighth of their width, no communication"}
 
 
-def decode(records: list[Record]) -> Block:
-    """All of it, for the records of a sweep of the decode step; a sentence for those of another subject."""
+def decode(records: list[Record], gpu: str) -> Block:
+    """All of it, for the records of a sweep of the decode step on this GPU; a sentence for those of another subject."""
     points, beside = sweep_points(records), jobs(records)
     if not any(p.get("layer") for p in points):
         return beside or paragraph("Another subject: no layer of the decode step was asked for.")
     found = layers(points) + model(points)
     rows = whole(points)
-    found = (found + throughput(rows) if rows else found) + told(rows)
+    found = (found + throughput(rows) if rows else found) + told(rows, gpu)
     return found + beside + capacity() if beside else found + capacity()
 
 

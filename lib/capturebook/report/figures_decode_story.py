@@ -2,23 +2,25 @@
 
 from ..measure import amdahl, kv_capacity
 from ..measure.decode_model import story
+from . import words
 from .block import Block, details, heading, paragraph, table
 
 SEED = f"{kv_capacity.SEED_TOKENS / 1e6:.2f} million"
 
 
-def told(rows: list[dict]) -> Block:
+def told(rows: list[dict], gpu: str) -> Block:
     """The story's numbers: what was measured of each and where it is so, and which cannot be true together.
 
-    rows: of `decode_model.whole`.
+    rows: of `decode_model.whole`. gpu: the name of what they were measured on, of which alone a status speaks.
     """
+    on = f" on {words.a(gpu)}" if gpu else ""
     verdicts = amdahl.verdicts()
     shown = []
     for row in story(rows):
         against = [one["claims"] for one in verdicts if row["key"] in one["of"] and one["status"] != "possible"]
         shown.append(
             [
-                row["claim"], _range(row["told"]), _measured(row), row["status"], _where(row["where"]),
+                row["claim"], _range(row["told"]), _measured(row), f"{row['status']}{on}", _where(row["where"]),
                 f"{amdahl.INCONSISTENT}: {'; '.join(against)}" if against else "possible",
             ]
         )  # fmt: skip
@@ -30,7 +32,7 @@ def told(rows: list[dict]) -> Block:
         "Where it is so",
         "Among its own numbers",
     ]
-    beside = table(columns, shown, "Beside what was measured here (within a tenth: reproduced)", stack=True)
+    beside = table(columns, shown, f"Beside what was measured{on} (within a tenth: reproduced)", stack=True)
     claims = [[one["claims"], one["status"], one["text"]] for one in verdicts]
     return beside + table(["Numbers of one step", "Together", "Why"], claims, "By Amdahl's law, whatever the machine")
 

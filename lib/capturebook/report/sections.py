@@ -57,7 +57,7 @@ def sections(data: RunData) -> list[Section]:
         ("interpreted", "Kernels as interpreted", ran["interpret"], lambda: [tables.interpreted(ran["interpret"])]),
         ("compiled", "Compiled for the CPU", compiled, lambda: [tables.graph_breaks(compiled)]),
         ("traced", "Traced by Dynamo, as for a GPU", traced, lambda: [tables.graph_breaks(traced), _tracer(traced)]),
-        ("sweep", "Throughput", ran["sweep"], lambda: _throughput(records)),
+        ("sweep", "Throughput", ran["sweep"], lambda: _throughput(data)),
         ("launches", "Launches", data.launches, lambda: launches.blocks(data.launches)),
         ("evidence", "Evidence", _ran(data), lambda: _evidence(data)),
         ("skipped", "What did not run, and why", data.skipped, lambda: [tables.skipped(data.skipped, asked)]),
@@ -80,10 +80,10 @@ def sections(data: RunData) -> list[Section]:
     return [Section(name, title, make()) for name, title, wanted, make in parts if wanted]
 
 
-def _throughput(records: list[Record]) -> list[Block]:
-    points = sweep_points(records)
-    if any(p.get("layer") for p in points) or figures_decode_jobs.jobs(records):
-        return [figures_decode.decode(records)]
+def _throughput(data: RunData) -> list[Block]:
+    points = sweep_points(data.records)
+    if any(p.get("layer") for p in points) or figures_decode_jobs.jobs(data.records):
+        return [figures_decode.decode(data.records, data.gpu)]
     beside = [figures_peers.compared(points)] if any(p.get("lists") for p in points) else []
     return [figures_sweep.sweep(points), *beside]
 
