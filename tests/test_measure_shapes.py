@@ -1,0 +1,95 @@
+"""Shapes of the sweep: which are asked for in which format, and the lists, heads and lengths that each decides."""
+
+import pytest
+
+from capturebook.kernels.sparse_mla.shapes import SHAPES
+from capturebook.measure import sweep, sweep_point
+from capturebook.params import Params
+from sweep_cases import at
+
+
+def test_shapes_and_peers_are_asked_for_by_options():
+    asked = {"shapes": ["pro", "mixed"], "peers": ["flashmla", "gather_bmm"], "tuning": "pinned"}
+    probes = sweep.plan_sweep(Params(batches=[8], contexts=[8192], kernels=["mma"], cache="fp8", options=asked), {})
+    options = [p.subject.options for p in probes]
+    assert [o["shape"] for o in options] == ["pro", "mixed"]
+    assert [p.label for p in probes] == ["sweep pro, batch 8, context 8192", "sweep mixed, batch 8, context 8192"]
+    assert options[0]["variants"] == {
+        "mma fp8": {"kernel": "mma", "tuning": "pinned"},
+        "flashmla fp8": {"kernel": "flashmla", "tuning": "none"},
+        "gather_bmm fp8": {"kernel": "gather_bmm", "tuning": "none"},
+    }
+
+
+def test_a_shape_may_name_its_format_and_peers_stand_beside_what_they_read():
+    asked = {
+        "shapes": {"flash": [1], "flash bf16": [1, 8], "v32": [2]},
+        "peers": ["flashmla", "flashmla_prefill", "sdpa"],
+    }
+    probes = sweep.plan_sweep(Params(contexts=[8192], kernels=["auto"], cache="fp8", options=asked), {})
+    points = [p.subject.options for p in probes]
+    assert [(o["shape"], o["cache"], o["batch"]) for o in points] == [
+        ("flash", "fp8", 1), ("flash", "bf16", 1), ("flash", "bf16", 8), ("v32", "v32", 2)
+    ]  # fmt: skip
+    assert [list(o["variants"]) for o in points[:2]] == [["auto fp8", "flashmla fp8", "sdpa fp8"],
+                                                         ["auto", "flashmla_prefill", "sdpa"]]  # fmt: skip
+    assert list(points[3]["variants"]) == ["auto v32", "flashmla v32"]
+    assert [p.label for p in probes[1:]] == [
+        "sweep bf16, batch 1, context 8192", "sweep bf16, batch 8, context 8192", "sweep v32, batch 2, context 8192"
+    ]  # fmt: skip
+    assert probes[0].args["ahead"] == points[1:] and "ahead" not in probes[1].args, "the first one compiles for all"
+    none = {"shapes": ["flash"], "peers": ["flashmla_prefill"]}
+    (told,) = sweep.plan_sweep(Params(batches=[1], contexts=[64], kernels=["mma"], cache="fp8", options=none), {})
+    assert "flashmla_prefill fp8" in told.subject.options["variants"], "it says that it cannot"
+    with pytest.raises(ValueError, match="^shapes: v32 fp8; allowed: a shape, one of V4 with bf16 or fp8 after it$"):
+        sweep.plan_sweep(Params(batches=[1], contexts=[64], options={"shapes": ["v32 fp8"]}), {})
+
+
+def test_shapes_may_have_batches_of_their_own():
+    options = {"shapes": {"flash": [1, 64], "mixed": [64]}}
+    probes = sweep.plan_sweep(Params(batches=[8], contexts=[8192], options=options), {})
+    assert [(p.subject.options["shape"], p.subject.options["batch"]) for p in probes] == [
+        ("flash", 1),
+        ("flash", 64),
+        ("mixed", 64),
+    ]
+    with pytest.raises(ValueError, match=r"^shapes: pro: \[0\]; allowed: batches, numbers above 0$"):
+        sweep.plan_sweep(Params(options={"shapes": {"pro": [0]}}), {})
+
+
+def test_v32_is_known_by_its_shape_and_drawn_whole():
+    for name, shape in SHAPES.items():
+        (probe,) = sweep.plan_sweep(Params(batches=[2], contexts=[8192], options={"shapes": [name]}), {})
+        assert probe.subject.options["cache"] == (shape.cache or "bf16")
+    a = sweep_point.with_heads(at(2, 8192, "v32", "v32"))
+    size = sweep_point.fit(a, 1, 100 << 30)
+    assert a["heads"] == 128 and (size.window_slots, size.extra_slots) == (256, 2 * 8192)
+    assert size.sets * 2 * 2048 * 7 / 8 * 656 >= 180e6
+    (one,) = sweep_point.draw(a, sweep_point.Size(1, 256, 4096), 0, "cpu")
+    payload = sweep_point.common(a, sweep_point.Size(1, 256, 4096), [one])
+    assert payload["bytes"] == int(one.extra_lengths.sum()) * 660 + 2 * 128 * (2 * 1088 + 4) + 4 * 128 + 16
+
+
+@pytest.mark.parametrize("cache", ["bf16", "fp8"])
+@pytest.mark.parametrize("shape, widths", [("pro", (128, 1024)), ("hca", (128, 64)), ("window", (128, 0))])
+def test_a_shape_decides_lists_heads_and_pools(shape, widths, cache):
+    a = at(2, 8192, cache, shape)
+    size = sweep_point.fit(a, 1, 100 << 30)
+    (one,) = sweep_point.draw(a, sweep_point.Size(1, size.window_slots, size.extra_slots), 0, "cpu")
+    assert (one.window_indices.shape[1], one.extra_indices.shape[1]) == widths
+    context = 8192 // {"pro": 4, "hca": 128, "window": 4}[shape]
+    page = {"pro": 64, "hca": 2, "window": 64}[shape]
+    slots = one.extra_cache.shape[0] * (1 if cache == "bf16" else page)
+    assert slots == (2 * context if widths[1] else page)
+    assert sweep_point.shape_of(a).heads == (128 if shape == "pro" else None)
+    with pytest.raises(ValueError, match=r"^shape: 'wide'; allowed: flash, pro, hca, window, mixed, v32, those"):
+        sweep_point.fit(at(2, 8192, cache, "wide"), 1, 100 << 30)
+
+
+def test_lengths_of_the_mixed_shape_cover_what_there_is():
+    a = at(64, 8192, shape="mixed")
+    (one,) = sweep_point.draw(a, sweep_point.Size(1, 64 * 256, 64 * 2048), 0, "cpu")
+    both = one.window_lengths + one.extra_lengths
+    assert both.min() < 100 and both.max() > 540 and (one.window_lengths == both.clamp(max=128)).all()
+    assert ((one.window_indices >= 0).sum(1) == one.window_lengths).all()
+    assert ((one.extra_indices >= 0).sum(1) == one.extra_lengths).all()
