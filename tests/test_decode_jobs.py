@@ -3,6 +3,7 @@
 CUDA has stand-ins: a bucket's graph is the step itself, and Dynamo's backend runs what it traced as it is.
 """
 
+import contextlib
 import functools
 import json
 from types import SimpleNamespace
@@ -185,6 +186,19 @@ def test_live_tuning_is_the_attentions_alone_and_once(monkeypatch):
     assert tuner.keys == ["batch_bucket", "HEADS"] and pinned == [("bounded", 90)]
     step.tune({"config": {}}, tuner, "torch", "pinned")
     assert pinned[1:] == [{"config": {}}]
+
+
+def test_a_long_step_is_replayed_less_often_a_sample():
+    calls = []
+
+    def replays_ms(graph, count):
+        calls.append((graph, count))
+        return graph * count
+
+    point = SimpleNamespace(graphs={"fast": 1.0, "slow": 50.0}, layers=2)
+    point._clock, point._replays_ms = lambda what: contextlib.nullcontext(), replays_ms
+    assert decode_point.Point.time(point, 3) == {"fast": [500.0] * 3, "slow": [25000.0] * 3}
+    assert max(count for graph, count in calls if graph == 50.0) == 1 and calls.count((1.0, 8)) == 4
 
 
 class Timed:

@@ -1,8 +1,8 @@
 """What the run of a decode step measures, in the order in which it does: not every rung at every place.
 
 First compilations, side by side. Then, each alone on the GPU: all rungs at one place, batch buckets, the rungs that the
-story tells of at other batches and maximum contexts, torch.compile, the first and last rungs at other contexts, and
-the largest and the least batch at those.
+story tells of at other batches and maximum contexts, torch.compile, and the first and last rungs at other contexts,
+where the largest and the least batch come last.
 """
 
 from typing import Any
@@ -29,20 +29,26 @@ ENDS = ("stock", "stock, mma", "and overlap")
 
 def plan_decode(params: Any, options: dict) -> list[Probe]:
     """All of it for these parameters; options: of the step, of which those in DEFAULTS are taken, and layers."""
-    kinds = [kind for kind in ("csa", "hca", "swa") if kind in options.get("layers", LAYERS)]
-    key, told, contexts, corners = (
-        [_points(params, options, kind, group) for kind in kinds]
-        for group in places(params.batches, params.contexts, params.max_contexts)
+    layers, groups = options.get("layers", LAYERS), places(params.batches, params.contexts, params.max_contexts)
+    key, told, far = (
+        [_points(params, options, kind, group) for kind in ("csa", "hca") if kind in layers] for group in groups
     )
-    before = [*plan_compile(params, options, timed=False), *plan_warm(params, options)]
-    timed = [*key, *plan_buckets(params, options), *told, *plan_compile(params, options, timed=True)]
-    return [*before, *filter(None, [*timed, *contexts, *corners])]
+    if "swa" in layers:
+        key.append(_points(params, options, "swa", groups[0] + groups[1]))
+    timed = [*key, *plan_buckets(params, options), *told, *plan_compile(params, options, timed=True), *far]
+    return [*before(params, options), *filter(None, timed)]
+
+
+def before(params: Any, options: dict) -> list[Probe]:
+    """What only compiles, side by side, for those that time."""
+    return [*plan_compile(params, options, timed=False), *plan_warm(params, options)]
 
 
 def places(batches: list[int], contexts: list[int], max_contexts: list[int]) -> list[list[tuple]]:
     """Groups of (batch, context, max_context, rungs, whether kernels are looked at), the most wanted first.
 
-    The place of all rungs; other batches and maximum contexts; other contexts; the largest and the least batch there.
+    The place of all rungs; other batches and maximum contexts; other contexts, with the largest and the least batch
+    there behind them.
     """
     batch, context, most = near(batches, KEY_BATCH), near(contexts, KEY_CONTEXT), min(max_contexts)
     key = [(batch, context, most, (*LADDER, *FALLBACK), True)]
@@ -51,8 +57,8 @@ def places(batches: list[int], contexts: list[int], max_contexts: list[int]) -> 
     told += [(batch, context, other, REACH, True) for other in max_contexts if other != most]
     told += [(other, context, most, ENDS, False) for other in batches if other not in (batch, *extremes)]
     others = [other for other in contexts if other != context and other <= most]
-    corners = [(b, c, most, ENDS, False) for c in others for b in extremes]
-    return [key, told, [(batch, other, most, ENDS, False) for other in others], corners]
+    far = [(b, c, most, ENDS, False) for of in ([batch], extremes) for c in others for b in of]
+    return [key, told, far]
 
 
 def near(values: list[int], wanted: int) -> int:

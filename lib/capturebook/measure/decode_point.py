@@ -13,12 +13,16 @@ LAYERS = 3
 REPLAYS = 8
 """Replays a sample, each one token further: as many calls as positions are ready for (`decode_step.step.CALLS`)."""
 
+SAMPLE_MS = 60.0
+"""A sample is of fewer replays where so many would take longer: a step may take a hundred times another's time."""
+
 DEFAULTS = {"size": "flash", "tp": 8, "routing": "score", "experts": "bf16", "cache": "bf16", "keys": "bf16"}
 """Of the step, where a point does not say."""
 
 METHOD = {
-    3: "A third of a captured step of three layers of one kind, each with weights of its own, eight replays a sample",
-    1: "A captured step of one layer, eight replays a sample",
+    3: "A third of a captured step of three layers of one kind, each with weights of its own, eight replays a "
+    f"sample, or fewer where they take over {SAMPLE_MS:g} ms",
+    1: f"A captured step of one layer, eight replays a sample, or fewer where they take over {SAMPLE_MS:g} ms",
 }
 """How a layer is timed, by the layers in the step."""
 
@@ -126,20 +130,27 @@ class Point:
 
     def time(self, rounds: int) -> dict[str, list[float]]:
         """{variant: [us of one layer]}, variants in turn."""
+        counts = {}
         with self._clock("time"):
-            for graph in self.graphs.values():
-                self._replays_ms(graph)
-            found = timing.interleave(self.graphs, rounds, self._replays_ms)
-        return {name: [ms * 1e3 / REPLAYS / self.layers for ms in samples] for name, samples in found.items()}
+            for name, graph in self.graphs.items():
+                once = self._replays_ms(graph, 1)
+                counts[name] = max(1, min(REPLAYS, int(SAMPLE_MS / once)))
+                self._replays_ms(graph, counts[name])
+            found = timing.interleave(
+                {name: (graph, counts[name]) for name, graph in self.graphs.items()},
+                rounds,
+                lambda timed: self._replays_ms(*timed) / timed[1],
+            )
+        return {name: [ms * 1e3 / self.layers for ms in samples] for name, samples in found.items()}
 
-    def _replays_ms(self, graph) -> float:
+    def _replays_ms(self, graph, count: int) -> float:
         import torch
 
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self.positions.copy_(self.start)
         torch.cuda._sleep(200_000)  # about 0.1 ms, so that launching the first replay is not part of it
         start.record()
-        for _ in range(REPLAYS):
+        for _ in range(count):
             graph.replay()
         end.record()
         end.synchronize()
