@@ -12,7 +12,7 @@ import planted_repo
 from capturebook.chain import session
 from capturebook.chain.folder import NONCE, PYTHON, RUN, RunFolder, RunFolderError, stamp
 from capturebook.params import ParameterError
-from capturebook.probes import Probe
+from capturebook.probes import Probe, caches
 from capturebook.records import Arm, Record
 
 
@@ -91,6 +91,21 @@ def test_what_is_decided_is_not_run_again_and_the_order_is_the_callers():
     assert [r.seed for r in s.outcomes(probes(4))] == [0, 1, 2, 3]
     assert Pool.asked == ["arm"] * 4
     assert {r.notebook for r in s.run.records()[0]} == {"02_one"}
+
+
+def test_what_only_compiles_runs_again_where_its_caches_are_gone():
+    first, other, last = probes(3)
+    s = session.start("02_one", {"run_dir": "outputs/x"})
+    s.outcomes([first, other], (first,))
+    (s.run.path / caches.STORE).mkdir()
+    s.outcomes([first, other, last], (first,))
+    ran = [r.seed for r in s.run.records()[0]]
+    (s.run.path / caches.STORE).rmdir()
+    s.outcomes([first, other, last], (first,))
+    assert ran == [r.seed for r in s.run.records()[0]] == [0, 1, 2], "nothing is missing"
+    more = probes(4)
+    assert [r.seed for r in s.outcomes(more, (first,))] == [0, 1, 2, 3]
+    assert [r.seed for r in s.run.records()[0]] == [0, 1, 2, 0, 3]
 
 
 def test_a_resumed_run_repeats_controls_and_what_did_not_run():

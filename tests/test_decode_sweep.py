@@ -263,8 +263,9 @@ def test_the_notebooks_sweep_is_the_plan():
     params = validate(load_preset("decode_step") | {"batches": [8], "contexts": [2048]})
     asked = []
 
-    def outcomes(probes):
+    def outcomes(probes, before):
         asked.extend(probes)
+        assert [p.id for p in probes[: len(before)]] == [p.id for p in before] and not before[0].exclusive
         return []
 
     parts.sweep(SimpleNamespace(params=params, outcomes=outcomes))

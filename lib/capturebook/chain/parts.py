@@ -117,7 +117,7 @@ def sweep(session) -> list[Record]:
     layer of each kind; of a user's own the step and its twin, compiled too where the question compiles. What
     build takes is read by a probe; where that fails, one point is left and fails alike.
     """
-    from ..measure.decode_plan import plan_decode
+    from ..measure.decode_plan import before, plan_decode
     from ..measure.floors import plan_floors
     from ..measure.indexer_sweep import plan_indexer_sweep
     from ..measure.own_sweep import plan_describe, plan_own_sweep
@@ -125,7 +125,7 @@ def sweep(session) -> list[Record]:
 
     params = session.params
     if params.subject.startswith(DECODE):
-        return session.outcomes(plan_decode(params, params.options))
+        return session.outcomes(plan_decode(params, params.options), before(params, params.options))
     found = rates(params, session.outcomes(plan_floors(params)))
     if built_in(session):
         return session.outcomes(plan_sweep(params, found))

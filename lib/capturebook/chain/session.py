@@ -9,6 +9,7 @@ from .. import params as parameters
 from .. import paths
 from ..attribution import Verdict
 from ..attribution import plan as attribution_plan
+from ..probes import caches
 from ..records import Record, latest
 from . import plan, progress
 from .folder import NONCE, PYTHON, RUN, RunFolder, claim, notebook_probe, stamp
@@ -92,15 +93,18 @@ class Session:
             self._pool = ProbePool(self.run, self.params.parallel, on_event=self.say).__enter__()
         return self._pool
 
-    def outcomes(self, probes: list) -> list[Record]:
+    def outcomes(self, probes: list, before: tuple = ()) -> list[Record]:
         """The records of `probes`, in their order; runs those not yet decided in this run.
 
-        Controls are run once for each start or resume, by the first notebook that asks.
+        Controls are run once for each start or resume, by the first notebook that asks. before: those of `probes` that
+        only compile for the others: a folder that came here without its caches has them run again, if others have to.
         """
         done = latest(plan.standing(self.run))
         missing = [probe for probe in probes if probe.id not in done]
         if len(missing) < len(probes):
             self.say(f"{len(probes) - len(missing)} of {len(probes)} probes are already recorded in this run")
+        if missing and not (self.run.path / caches.STORE).is_dir():
+            missing = list({probe.id: probe for probe in [*before, *missing]}.values())
         if missing:
             self.pool().run(missing)
         by_id = latest(self.run.records()[0])

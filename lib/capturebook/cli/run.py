@@ -11,7 +11,7 @@ from ..chain.folder import RunFolder, claim, holds_run
 from ..chain.runner import Chain
 from ..launch.servers import comparison
 from ..params import apply_sets, load_preset, validate
-from ..probes import servers
+from ..probes import caches, servers
 from . import launching
 from .common import COMPLETE, INCOMPLETE, UNEXPECTED, InputError, Progress, can_be_file, incomplete, say, where
 from .target import locate
@@ -120,7 +120,7 @@ def _end(held: RunFolder, expected: str | None) -> int:
     """Verdict, report, last lines, exit status."""
     from ..report import html, rendered, run_data, summary
 
-    shutil.rmtree(held.path / ".caches", ignore_errors=True)
+    shutil.rmtree(held.path / caches.STORE, ignore_errors=True)
     held.finish()
     verdict = plan.verdict(held)
     held.write_json("verdict.json", verdict.to_json())

@@ -12,6 +12,9 @@ from pathlib import Path
 
 KINDS = ("triton", "inductor")
 
+STORE = ".caches"
+"""The store's folder in a run's."""
+
 
 def prepare(scratch: Path, source: Path | None) -> dict[str, int]:
     """Make a probe's private folders, copied from `source` or empty; returns the number of files in each."""

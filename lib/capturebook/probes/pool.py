@@ -65,7 +65,7 @@ class ProbePool:
         self._servers = servers.Servers(run.path / "logs" / "probe-server.log")
         self._proven: dict[tuple, str] = {}
         self._scratch = Path(tempfile.mkdtemp(prefix="probes-", dir=run.path))
-        self._store = run.path / ".caches"
+        self._store = run.path / caches.STORE
         self._kept: dict[str, Path] = {}
         self._winners: dict[str, dict] = {}
 
