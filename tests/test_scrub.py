@@ -70,12 +70,14 @@ def test_a_run_that_ends_keeps_no_folder_and_no_host(run, home):
 
 
 def test_a_killed_runs_logs_are_scrubbed_by_who_reads_them_next_and_by_nobody_while_it_works(run, home, capsys):
+    (run.path / "probes-1").mkdir()
     before = kept(run)
-    RunFolder.open(run.path).scrub_logs()
-    assert kept(run) == before
+    RunFolder.open(run.path).tidy()
+    assert kept(run) == before and (run.path / "probes-1").exists()
     run.close()  # as the kernel does for a process that is killed
     assert main(["report", str(run.path)]) == 0, capsys.readouterr().err
     assert str(home.parent) not in "".join(kept(run).values()) and kept(run)["probe-server.log"] == SAID
+    assert not (run.path / "probes-1").exists()
 
 
 def test_a_resumed_run_cleans_what_the_killed_one_left(run, home):

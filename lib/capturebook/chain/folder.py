@@ -315,9 +315,10 @@ class RunFolder:
         for scratch in self.path.glob("probes-*"):
             shutil.rmtree(scratch, ignore_errors=True)
 
-    def scrub_logs(self) -> None:
-        """What a killed holder did not come to: its logs without this machine's folders. Nothing while one works."""
+    def tidy(self) -> None:
+        """What a killed holder did not come to: scratch removed, folders taken out of the logs. Not while one works."""
         if self._locked():
+            self.clear_scratch()
             logs.scrub_logs(self.path)
             self.close()
 

@@ -33,7 +33,7 @@ def report(args) -> int:
             say(f"report: {paths.from_here(launch_page.build(path))}")
             return COMPLETE
         run = opened(args.run)
-        run.scrub_logs()
+        run.tidy()
         rendered.render_notebooks(run.path)
         say(f"report: {paths.from_here(html.build(run.path))}")
     except ValueError as exc:
