@@ -26,6 +26,21 @@ def bound(bytes_moved: float, flops: float, tb_s: float, tflops: float) -> str:
     return "bytes" if bytes_moved / tb_s >= flops / tflops else "flops"
 
 
+def floor_of(bytes_moved: float, flops: float, rates: dict) -> dict:
+    """A call's floor_us, floor_bound and floor_source, as payloads hold them; None each where there are no rates.
+
+    rates: {"tb_s", "tflops", "source"} or {}, see `sweep.rates`.
+    """
+    if not rates:
+        return {"floor_us": None, "floor_bound": None, "floor_source": None}
+    reached = rates["tb_s"], rates["tflops"]
+    return {
+        "floor_us": floor_us(bytes_moved, flops, *reached),
+        "floor_bound": bound(bytes_moved, flops, *reached),
+        "floor_source": rates["source"],
+    }
+
+
 def plan_floors(params: Any) -> list[Probe]:
     """The probe that measures both rates, or none when the parameters give both."""
     if params.dram_tb_s and params.tensor_tflops:

@@ -6,7 +6,7 @@ from typing import Any
 from ..probes import Probe
 from ..records import Subject, finite
 from . import timing
-from .floors import bound, floor_us
+from .floors import floor_of
 from .gpu_processes import foreign_processes, refusal
 from .own_inputs import distinct_bytes, warm
 from .poison import fresh_memory_is_nan
@@ -159,10 +159,4 @@ def costs(a: dict, inputs: list) -> dict:
     cost = select_cost(a["batch"], keys, key_bytes=KEY_BYTES[a["key_format"]])
     cold = warm(distinct_bytes([(one.keys,) for one in inputs]), len(inputs), timing.l2_bytes())
     found = {"sets": len(inputs), "left_out": cold, "bytes": cost.bytes, "flops": cost.flops}
-    found |= {"floor_us": None, "floor_bound": None, "floor_source": None}
-    if a["rates"]:
-        tb_s, tflops = a["rates"]["tb_s"], a["rates"]["tflops"]
-        found["floor_us"] = floor_us(cost.bytes, cost.flops, tb_s, tflops)
-        found["floor_bound"] = bound(cost.bytes, cost.flops, tb_s, tflops)
-        found["floor_source"] = a["rates"]["source"]
-    return found
+    return found | floor_of(cost.bytes, cost.flops, a["rates"])

@@ -49,8 +49,6 @@ TABLE = {
     )
 }
 
-DEFAULT_TARGETS = (80, 90, 100, 120)
-
 
 def parse_target(text: str | int) -> int:
     """`sm_90`, `sm_90a`, `90` or 90 -> 90. Raises ValueError, one line, naming what was given and what is allowed."""

@@ -14,7 +14,7 @@ from ..probes import Probe
 from ..probes.graph import describe as describe_graph
 from ..records import SUBJECT_FACTORS, Subject
 from . import own_inputs, timing
-from .floors import bound, floor_us
+from .floors import floor_of
 from .gpu_processes import foreign_processes, refusal
 from .own_step import Side, Variant, build, root_of, verify
 from .sweep import speed
@@ -137,7 +137,7 @@ class _Point:
             reason = "nothing of the step can be compared (no output, no state, no check), so it has no time"
             return {"status": "skipped", "reason": reason, "payload": payload}
         payload["bytes"] = own_inputs.traffic(side, inputs.sets[0])
-        payload |= _floor(payload["bytes"], ctx.args["rates"])
+        payload |= floor_of(payload["bytes"], 0, ctx.args["rates"])
         bad = [check for check in checks if not check["ok"]]
         if bad:
             text = "; ".join(f"{c['call']}: {c['output']} is off by {c['error']}" for c in bad)
@@ -214,14 +214,3 @@ def _tokens(build: dict) -> str:
     if "batch" in build:
         return "batch / time of one call: what this step alone would allow, nothing else running"
     return "calls a second: the step's build takes no batch"
-
-
-def _floor(moved: int, rates: dict) -> dict:
-    if not rates:
-        return {"floor_us": None, "floor_bound": None, "floor_source": None}
-    tb_s, tflops = rates["tb_s"], rates["tflops"]
-    return {
-        "floor_us": floor_us(moved, 0, tb_s, tflops),
-        "floor_bound": bound(moved, 0, tb_s, tflops),
-        "floor_source": rates["source"],
-    }

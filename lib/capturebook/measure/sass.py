@@ -25,8 +25,6 @@ FAMILIES = {
 }
 """Instruction family -> pattern at the start of a SASS opcode."""
 
-MATRIX = ("HMMA", "QMMA", "OMMA", "IMMA", "DMMA", "HGMMA", "QGMMA", "IGMMA", "UTCMMA")
-
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+\s+)?([A-Z][A-Za-z0-9_.]*)", re.MULTILINE)
 
 

@@ -39,8 +39,8 @@ def plan_sweep(params: Any, rates: dict, tuning: str = "live") -> list[Probe]:
             if cache in reads or not formats & set(reads):
                 own[peer] = {"kernel": peer, "tuning": "none"}
         named = {name if cache == "bf16" else f"{name} {cache}": variant for name, variant in own.items()}
-        common = {"variants": named, "shape": shape, "heads": params.heads, "cache": cache}
-        points += [{**common, "batch": n, "context": context} for context in params.contexts for n in batches]
+        every = {"variants": named, "shape": shape, "heads": params.heads, "cache": cache}
+        points += [{**every, "batch": n, "context": context} for context in params.contexts for n in batches]
     args = {"samples": params.samples, "memory_gib": params.memory_gib, "rates": rates}
     return [
         point_probe(point, args | ({"ahead": points[1:]} if point is points[0] else {}), params) for point in points
@@ -57,10 +57,10 @@ def _shapes(asked: Any, batches: list[int], cache: str) -> list[tuple[str, str, 
     for name, own in asked.items() if isinstance(asked, dict) else [(name, batches) for name in asked]:
         if not own or not all(isinstance(batch, int) and batch > 0 for batch in own):
             raise ValueError(f"shapes: {name}: {own!r}; allowed: batches, numbers above 0")
-        shape, _, format = name.partition(" ")
-        if format not in ("", "bf16", "fp8") or format and shape == "v32":
+        shape, _, own_cache = name.partition(" ")
+        if own_cache not in ("", "bf16", "fp8") or own_cache and shape == "v32":
             raise ValueError(f"shapes: {name}; allowed: a shape, one of V4 with bf16 or fp8 after it")
-        found.append((shape, format or ("v32" if shape == "v32" else cache), own))
+        found.append((shape, own_cache or ("v32" if shape == "v32" else cache), own))
     return found
 
 

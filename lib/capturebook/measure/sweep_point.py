@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from . import timing
-from .floors import bound, floor_us
+from .floors import floor_of
 
 TOKENS = "batch / time of one attention call: what this kernel alone would allow, one layer, nothing else running"
 """What tok/s means here."""
@@ -89,10 +89,4 @@ def common(a: dict, size: Size, inputs: list | None) -> dict:
 
     entries = sum(int(one.window_lengths.sum() + one.extra_lengths.sum()) for one in inputs) / len(inputs)
     cost = decode_cost(a["batch"], a["heads"], round(entries), cache=a["cache"])
-    payload |= {"bytes": cost.bytes, "flops": cost.flops, "floor_us": None, "floor_bound": None, "floor_source": None}
-    if a["rates"]:
-        tb_s, tflops = a["rates"]["tb_s"], a["rates"]["tflops"]
-        payload["floor_us"] = floor_us(cost.bytes, cost.flops, tb_s, tflops)
-        payload["floor_bound"] = bound(cost.bytes, cost.flops, tb_s, tflops)
-        payload["floor_source"] = a["rates"]["source"]
-    return payload
+    return payload | {"bytes": cost.bytes, "flops": cost.flops, **floor_of(cost.bytes, cost.flops, a["rates"])}

@@ -1,7 +1,7 @@
 """Timing by replay: one CUDA graph holds many calls on inputs that are cold in L2, variants take turns.
 
-Method: facts of one graph node (about 1 us) are part of a call, launch cost from Python is not. A call's inputs come
-round again only after more bytes than L2 holds were read in between, so rows are read from memory as in a server,
+Method: the cost of one graph node (about 1 us) is part of a call, that of a launch from Python is not. A call's inputs
+come round again only after more bytes than L2 holds were read in between, so rows are read from memory as in a server,
 where other layers ran meanwhile.
 """
 
