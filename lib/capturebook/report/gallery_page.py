@@ -5,7 +5,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from .block import table
-from .html import TEMPLATES, _machine, _when, page
+from .html import TEMPLATES, machine, page, when
 
 SOUND = "sound"
 
@@ -36,8 +36,8 @@ def render(info: dict, classes: dict[str, dict], exhibits: list[dict]) -> str:
         threads=_threads(exhibits),
         matrix=_matrix(exhibits),
         run=info["run"],
-        when=_when(info["started"]),
-        machine=_machine(info.get("provenance") or {}),
+        when=when(info["started"]),
+        machine=machine(info.get("provenance") or {}),
     )
 
 

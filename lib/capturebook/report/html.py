@@ -48,8 +48,8 @@ def render(data: RunData, sample: RunData | None = None) -> str:
         **head,
         sample=_sample(sample) if sample is not None and data.unusable and not data.decided else None,
         sections=sections(data),
-        when=_when(data.info["started"]),
-        machine=_machine(data.info.get("provenance") or {}),
+        when=when(data.info["started"]),
+        machine=machine(data.info.get("provenance") or {}),
     )
 
 
@@ -163,17 +163,19 @@ def _sample(sample: RunData) -> dict:
         "headline": f"{sample.gpu}: {summary.headline(sample)}",
         "lines": [_says(sample)] if sample.decided else summary.opening(sample)[1:],
         "rows": [
-            ("Recorded", f"{_when(sample.info['started'])} on {_machine(sample.info.get('provenance') or {})}"),
+            ("Recorded", f"{when(sample.info['started'])} on {machine(sample.info.get('provenance') or {})}"),
             ("Code tree", code),
             *_verdict_rows(sample),
         ],
     }
 
 
-def _when(stamp: str) -> str:
+def when(stamp: str) -> str:
+    """A record's stamp as people read it: `30 November 2026, 14:46 UTC`."""
     return f"{datetime.fromisoformat(stamp):%d %B %Y, %H:%M} UTC"
 
 
-def _machine(facts: dict) -> str:
+def machine(facts: dict) -> str:
+    """GPU, driver, torch and triton of a run's provenance, as far as it has them."""
     gpu = (facts.get("gpu") or {}).get("name") or "no CUDA GPU"
     return ", ".join([gpu, *(f"{name} {facts[name]}" for name in ("driver", "torch", "triton") if facts.get(name))])

@@ -7,7 +7,7 @@ from .. import paths
 from ..attribution.scores import RivalScore, ScoreRow
 from ..records import Record, read
 from . import launches, words
-from .html import _when, page
+from .html import page, when
 
 
 def holds_launches(path: Path) -> bool:
@@ -34,7 +34,7 @@ def render(name: str, records: list[Record], torn: list[str], made: dict | None)
         "launches.html.j2",
         title,
         name=name,
-        when=_when(records[0].started),
+        when=when(records[0].started),
         story=made["comparison"]["story"] if made else "",
         opening=_opening(records, made),
         scored=launches.scored(_scores(made)) if made else None,

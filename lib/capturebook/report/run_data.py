@@ -22,7 +22,7 @@ BUILT_IN = Params.model_fields["subject"].default
 
 @dataclass(frozen=True)
 class RunData:
-    """run.json as `info`, hypothesis.json, the all records as `whole`, the last of each probe as `records`."""
+    """run.json as `info`, hypothesis.json, all records as `whole`, the last of each probe as `records`."""
 
     path: Path
     info: dict
