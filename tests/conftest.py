@@ -14,6 +14,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPO / "lib"), os.e
 os.environ["MPLBACKEND"] = "Agg"
 # Tests run side by side; a pool of threads in each would wait for a core by spinning.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Else Inductor's first compilation for the CPU asks g++ about seven instruction sets, in every new cache: 8 of 14 s.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 # After `pip install --target` nbconvert's templates lie beside the packages, where Jupyter does not look.
 BESIDE = Path(importlib.util.find_spec("ipykernel").origin).parents[1] / "share" / "jupyter"

@@ -65,8 +65,10 @@ def test_kernels_were_compiled_and_interpreted(finished):
     mma = [row for row in rows if row["kernel"].startswith("mma_kernel")]
     assert mma and all(any("MMA" in name for name in row["instructions"]) for row in mma)
     interpreted = of_kind(data, "interpret")
-    assert {r.subject.options["kernel"] for r in interpreted} == {"simt", "mma"}
     assert all(r.status == "pass" and 0 < r.payload["error"] <= r.payload["tolerance"] for r in interpreted)
+    with_combine = {(r.subject.options["kernel"], r.payload["splits"] > 1) for r in interpreted}
+    assert with_combine == {(kernel, more) for kernel in ("mma", "simt") for more in (True, False)}
+    assert all(r.payload["operands"] == "fp32" and "BLOCK_N=" in r.payload["config"] for r in interpreted)
 
 
 def test_the_step_was_compiled_for_the_cpu_and_its_breaks_counted(finished):
