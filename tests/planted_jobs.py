@@ -36,6 +36,12 @@ def hang_deaf(ctx):
     hang(ctx)
 
 
+def names_folders(ctx):
+    """Says where it runs and where the user is at home, as an exception's text or a compiler's might."""
+    said = [os.path.expanduser("~/kernels/mine.py"), f"{ctx.run}/logs"]
+    return {"status": "pass", "caveats": said, "payload": {"deep": [{"said": f"in {said[0]}", "n": 1}]}}
+
+
 def exit_zero(ctx):
     ctx.stage("warmup")
     sys.exit(0)

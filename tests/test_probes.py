@@ -87,6 +87,12 @@ def test_nan_never_reaches_a_record(pool):
     assert "without a result" in record.reason
 
 
+def test_a_record_names_no_folder_of_the_machine(pool):
+    (record,) = pool.run([planted("names_folders")])
+    assert record.caveats == ["~/kernels/mine.py", "run/logs"]
+    assert record.payload == {"deep": [{"said": "in ~/kernels/mine.py", "n": 1}]}
+
+
 def test_only_processes_that_still_ran_are_told_as_left_behind():
     """A compile worker that has ended, and that its own parent has not collected, is no stranger."""
     code = """if True:

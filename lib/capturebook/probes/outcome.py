@@ -9,7 +9,7 @@ from pathlib import Path
 from ..records import Record
 from .exceptions import subject_folders, tag_of
 from .probe import Probe
-from .scrub import relative
+from .scrub import relative, scrub_all
 
 
 def stages(scratch: Path, nonce: str) -> list[dict]:
@@ -33,7 +33,7 @@ def record_of(probe: Probe, run, scratch: Path, end: dict, began: float, ended: 
         if line["stage"] != "done":
             stage = line["stage"]
     timeline = [{"stage": line["stage"], "s": round(line["t"] - began, 3)} for line in reached]
-    fields = _judge_end(probe, run.nonce, scratch, end, stage)
+    fields = scrub_all(_judge_end(probe, run.nonce, scratch, end, stage), str(run.path))
     if end.get("left_behind"):
         fields.setdefault("caveats", []).append(f"{end['left_behind']} processes were left behind and were ended")
     fields.setdefault("effective", {})["timeline"] = timeline

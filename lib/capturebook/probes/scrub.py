@@ -70,6 +70,15 @@ def scrub(text: str, run: str | None = None) -> str:
     return pattern.sub(lambda found: names[found[0]], text)
 
 
+def scrub_all(value, run: str | None = None):
+    """Anything that JSON can hold with its texts scrubbed; keys stay, they are read again."""
+    if isinstance(value, str):
+        return scrub(value, run)
+    if isinstance(value, dict):
+        return {name: scrub_all(item, run) for name, item in value.items()}
+    return [scrub_all(item, run) for item in value] if isinstance(value, list) else value
+
+
 def scrub_file(path: Path, run: str, most: int | None = None) -> None:
     """Scrub a file of a run that nobody writes to any more; of more than `most` bytes the middle is left out.
 
