@@ -134,7 +134,7 @@ def test_the_command_writes_the_table(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(command, "gpu_uuid", lambda: "GPU-1")
     monkeypatch.setattr("capturebook.probes.ProbePool", Pool)
     monkeypatch.setattr("capturebook.chain.folder.RunFolder.create", lambda *args: Folder(tmp_path))
-    assert cli.main(["tune", "--batches", "8,1", "--write", "--json"]) == 0
+    assert cli.main(["tune", "--batches", "8,1", "--write", "--json", "--run-dir", str(tmp_path)]) == 0
     shown = json.loads(capsys.readouterr().out)
     table = json.loads(target.read_text())
     before = json.loads((command.Path(pinned.__file__).parent / "pinned.json").read_text())
