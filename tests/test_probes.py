@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -278,6 +279,28 @@ def lease_is_taken(folder) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+def test_a_lock_that_another_user_made_is_held_too():
+    """Files that this process may read and not write: those of another user, and for root one who is nobody."""
+    code = """if True:
+        import os, sys
+        from capturebook.probes import lease
+        lease.tempfile.gettempdir = lambda: sys.argv[1]
+        if os.getuid() == 0:
+            os.setuid(65534)
+        for exclusive in (False, True):
+            with lease.hold("GPU-test", exclusive, print):
+                print("held", end=" ")
+    """
+    with tempfile.TemporaryDirectory() as folder:  # pytest lets nobody into its own
+        os.chmod(folder, 0o755)
+        for name in ("lock", "gate"):
+            path = Path(folder) / f"capturebook-GPU-test.{name}"
+            path.touch()
+            path.chmod(0o444)
+        done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["held", "held"], done.stderr
 
 
 def test_a_timing_that_cannot_have_the_gpu_to_itself_did_not_run(tmp_path, monkeypatch):

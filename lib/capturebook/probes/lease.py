@@ -70,7 +70,12 @@ def hold(uuid: str | None, exclusive: bool, say, patience: float = math.inf):
 
 @contextlib.contextmanager
 def _opened(path: str):
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    """A lock's file, whoever made it: another user's in /tmp opens for reading alone, and never with O_CREAT."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        handle = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        os.fchmod(handle, 0o644)  # whatever our umask says
     try:
         yield handle
     finally:
