@@ -201,14 +201,19 @@ def test_a_run_of_the_sweep_alone_opens_with_what_it_measured(tmp_path):
     head = page[: page.index("Evidence")]
     assert "Not decided" not in page and "Rivals" not in page and "no probe of a step" not in page
     assert "No question of capture was put to this run, so no verdict was asked for" in head
-    assert summary.opening(data)[0] == "Throughput only: 6 of 6 points measured on an NVIDIA H200."
+    assert summary.opening(data)[0] == "Throughput only: 6 points measured on an NVIDIA H200."
     best = 64 / ((2.0 + 64 * 0.9) * 1.25 * 1.02) * 1e6  # 64 rows in the faster kernel's median
     assert f"Most tokens a second: {best:,.0f} by mma at batch 64" in head and summary.opening(data)[2] in head
+
+    timed = points[0].model_copy(update={"payload": {**points[0].payload, "left": {"simt": "not here"}}, "samples": {}})
+    cut = replace(data, records=[timed, *points[1:]], info={**data.info, "invocations": [{"stopped": "SIGTERM"}]})
+    assert summary.headline(cut) == "Throughput only: 4 of 6 points measured on an NVIDIA H200 before it was stopped"
+    assert summary.opening(cut)[-1].startswith("The run was stopped by SIGTERM")
 
     both = [{"notebooks": ["02_graph_capture", "04_throughput_sweep"]}]
     planned = replace(data, info={**data.info, "invocations": both})
     assert summary.headline(planned) == "Not decided: the evidence did not run"
-    assert "Rivals: predicted and seen" in Outline(report.render(planned)).text
+    assert report._head(planned)["label"] == "Verdict" and report._head(planned)["rows"][0][0] == "Question"
     probed = replace(data, records=[*data.records, fake_run.step(fake_run.arm("events"), fake_run.Clock(), None, "")])
     assert not probed.throughput_alone
 
@@ -220,9 +225,15 @@ def test_a_run_of_the_sweep_alone_that_could_not_says_why(tmp_path):
         for r in fake_run.sweep_records(fake_run.Clock())
     ]
     here = {**fake_run.PROVENANCE, "gpu": None, "no_gpu": "no NVIDIA driver"}
-    lines = summary.opening(asked_for_the_sweep(tmp_path / "run", points, provenance=here))
+    data = asked_for_the_sweep(tmp_path / "run", points, provenance=here)
+    lines = summary.opening(data)
     assert lines[0] == "Throughput only, and no point was measured."
-    assert lines[-1] == "3 of 3 probes skipped or not run: no CUDA GPU: no NVIDIA driver."
+    assert lines[-1] == "3 of 3 probes skipped or not run: no CUDA GPU: no NVIDIA driver." and len(lines) == 3
+    refused = {"status": "fail", "reason": "ValueError: peers: 'x'; allowed: sdpa"}
+    own = [r.model_copy(update=refused) for r in data.records if r.kind == "notebook"]
+    assert summary.opening(replace(data, records=own))[-1] == (
+        "04_throughput_sweep ended with fail: ValueError: peers: 'x'; allowed: sdpa."
+    )
 
 
 def test_a_decided_run_shows_no_other_runs_verdict(gpu):

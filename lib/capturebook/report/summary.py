@@ -28,13 +28,17 @@ def opening(data: RunData) -> list[str]:
 
 
 def _measured(data: RunData) -> str:
-    """`Throughput only: 55 of 57 points measured on an NVIDIA H200`, counted in the records."""
+    """`Throughput only: 55 of 57 points measured on an NVIDIA H200`, counted in the records.
+
+    What a stopped run had not begun has no record, so it is not said of how many.
+    """
     points = sweep_points(data.records)
     number = sum(bool(p["us"]) for p in points)
     where = f" on {words.a(data.gpu)}" if data.gpu else ""
     if not number:
         return f"Throughput only, and no point was measured{where}"
-    return f"Throughput only: {number} of {words.counted(len(points), 'point')} measured{where}"
+    counted = words.counted(number, "point") if number == len(points) else f"{number} of {len(points)} points"
+    return f"Throughput only: {counted} measured{where}{' before it was stopped' if data.stopped else ''}"
 
 
 def unasked(data: RunData) -> list[str]:
@@ -48,10 +52,17 @@ def unasked(data: RunData) -> list[str]:
     ]
     if data.stopped:
         lines.append(stopped(data))
+    else:
+        lines += [f"{r.notebook} ended with {r.status.replace('_', ' ')}: {r.reason}." for r in _broken(data)]
     if data.skipped:
         why = data.unusable or "; ".join(dict.fromkeys(r.reason for r in data.skipped))
         lines.append(f"{skipped(data)[:-1]}: {why}.")
     return [line for line in lines if line]
+
+
+def _broken(data: RunData) -> list[Record]:
+    """Notebooks that failed or did not end: what else they would have measured is not there."""
+    return [r for r in data.records if r.kind == "notebook" and r.status not in ("pass", "skipped")]
 
 
 def stopped(data: RunData) -> str:
