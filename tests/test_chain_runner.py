@@ -19,7 +19,8 @@ from capturebook.records import Question
 
 HELPER = """
 import os, sys, time, signal, subprocess
-from capturebook.chain.folder import RunFolder, notebook_probe, stamp
+from capturebook.chain.folder import RunFolder, notebook_probe
+from capturebook.chain.runfiles import stamp
 from capturebook.records import Record, append
 run = RunFolder.open(os.environ["CAPTUREBOOK_RUN"])
 def conclude(notebook, status="pass", nonce=run.nonce):

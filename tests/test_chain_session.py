@@ -10,7 +10,8 @@ import pytest
 
 import planted_repo
 from capturebook.chain import session
-from capturebook.chain.folder import NONCE, PYTHON, RUN, RunFolder, RunFolderError, stamp
+from capturebook.chain.folder import NONCE, PYTHON, RUN, RunFolder
+from capturebook.chain.runfiles import RunFolderError, stamp
 from capturebook.params import ParameterError
 from capturebook.probes import Probe, caches
 from capturebook.records import Arm, Record

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from capturebook.chain.folder import RunFolder, RunFolderError, claim, fresh, stamp
+from capturebook.chain.folder import RunFolder
+from capturebook.chain.runfiles import RunFolderError, claim, fresh, stamp
 from capturebook.records import Arm, Question, Record, probe_id
 
 GPU = {"name": "Planted GPU", "id": "0a"}
@@ -216,7 +217,7 @@ def test_runs_that_begin_in_the_same_second_get_a_folder_each(tmp_path, monkeypa
         looked.append(path)
         return path
 
-    monkeypatch.setattr("capturebook.chain.folder.fresh", overtaken)
+    monkeypatch.setattr("capturebook.chain.runfiles.fresh", overtaken)
     mine = claim("planted")
     assert looked[0] != mine == looked[1] and mine.is_dir()
     assert create(mine).path == mine

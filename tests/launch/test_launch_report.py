@@ -10,7 +10,8 @@ from standin import COMPARISON, written
 import fake_run
 from capturebook import cli
 from capturebook import launch as launching
-from capturebook.chain.folder import RunFolder, RunFolderError
+from capturebook.chain.folder import RunFolder
+from capturebook.chain.runfiles import RunFolderError
 from capturebook.launch.store import into_run
 from capturebook.report import html, launch_page
 from capturebook.report.run_data import RunData

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from ..probes import processes
-from .folder import write_json
+from .runfiles import write_json
 
 LONGEST_SOCKET = 107
 """A Unix socket's path may have no more bytes. (A long TMPDIR: then the kernel is reached over TCP on localhost.)"""

@@ -1,14 +1,10 @@
 """The run folder: one run's parameters, question, records and logs, with one writer at a time."""
 
-import contextlib
 import fcntl
-import json
 import os
 import platform
-import re
 import secrets
 import shutil
-from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -16,6 +12,8 @@ from pydantic import ValidationError
 from .. import paths, provenance
 from ..records import Question, Record, append, latest, probe_id, read
 from . import logs
+from .changes import first_change
+from .runfiles import RunFolderError, read_object, stamp, usable, write_json
 
 SCHEMA = 1
 DECIDED = ("pass", "wrong", "fail")
@@ -30,83 +28,9 @@ RUN, NONCE, PYTHON = "CAPTUREBOOK_RUN", "CAPTUREBOOK_NONCE", "CAPTUREBOOK_PYTHON
 """Set by the chain for its notebooks: the run folder it holds, the run's nonce, the interpreter it runs with."""
 
 
-class RunFolderError(ValueError):
-    """A run folder cannot be made, opened or resumed. One line says which and why."""
-
-
-def stamp() -> str:
-    """Now, as records hold it: UTC, ISO 8601, milliseconds."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def earlier(stamp_a: str, stamp_b: str) -> bool:
-    """Whether one stamp is before another."""
-    return datetime.fromisoformat(stamp_a) < datetime.fromisoformat(stamp_b)
-
-
-def fresh(preset: str) -> Path:
-    """A new run's folder under outputs/: the preset and the UTC second it began, with a number if that is taken."""
-    word = re.sub(r"[^A-Za-z0-9_-]+", "_", preset)
-    base = paths.resolve("outputs") / f"{word}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    path, number = base, 1
-    while path.exists():
-        number += 1
-        path = base.with_name(f"{base.name}-{number}")
-    return path
-
-
-def claim(preset: str) -> Path:
-    """A new run's folder, made: of two runs that begin in the same second each gets its own. Raises RunFolderError."""
-    while True:
-        path = fresh(preset)
-        with _usable(path), contextlib.suppress(FileExistsError):  # taken since we looked: the next number
-            path.mkdir(parents=True)
-            return path
-
-
-def holds_run(path: Path) -> bool:
-    """Whether there is a run to resume. Raises RunFolderError for a folder that cannot be looked into."""
-    with _usable(path):
-        return (path / "run.json").exists()
-
-
-@contextlib.contextmanager
-def _usable(path: Path):
-    """What the system refuses (read-only, full, no such place, too long a name), as a RunFolderError."""
-    try:
-        yield
-    except OSError as exc:
-        text = f"run_dir: given {paths.shown(path)!r}: {exc.strerror}; allowed: a folder that can be made and written"
-        raise RunFolderError(text) from None
-
-
 def notebook_probe(notebook: str) -> str:
     """The probe id of a notebook's own record."""
     return probe_id("notebook", None, None, 0, name=notebook)
-
-
-def read_object(path: Path) -> dict:
-    """A JSON object of a run, such as hypothesis.json. Raises RunFolderError naming a file that holds none."""
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise RunFolderError(f"run_dir: {paths.shown(path)} cannot be read: {exc.strerror}") from None
-    except ValueError as exc:
-        raise RunFolderError(f"run_dir: {paths.shown(path)} is damaged: {exc}") from None
-    if not isinstance(held, dict):
-        raise RunFolderError(f"run_dir: {paths.shown(path)} is damaged: it holds no JSON object")
-    return held
-
-
-def write_json(path: Path, obj) -> None:
-    """Write JSON so that a reader sees the old file or the new one, never half of it."""
-    text = json.dumps(obj, indent=1, allow_nan=False)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(part, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
 
 
 class RunFolder:
@@ -141,7 +65,7 @@ class RunFolder:
         """
         path = paths.resolve(path)
         facts = provenance.collect() if facts is None else facts
-        with _usable(path):
+        with usable(path):
             return cls._made(path, parameters, hypothesis, question, plan, facts)
 
     @classmethod
@@ -213,14 +137,15 @@ class RunFolder:
         """
         facts = provenance.collect() if facts is None else facts
         run = cls.open(path)
-        with _usable(run.path):
+        with usable(run.path):
             return run._resumed(parameters, hypothesis, question, facts)
 
     def _resumed(self, parameters, hypothesis: dict, question: Question, facts: dict) -> "RunFolder":
         self._acquire()
         try:
             self.info = self.open(self.path).info
-            self._refuse_changes(parameters, hypothesis, question, facts)
+            if changed := first_change(self.info, self.hypothesis(), parameters, hypothesis, question, facts):
+                raise RunFolderError(f"run_dir: {paths.shown(self.path)!r} was made with another {changed}")
             self._refuse_folders("verdict.json", "report.html")
             self.clear_scratch()
             logs.scrub_logs(self.path)
@@ -358,22 +283,3 @@ class RunFolder:
         entry = {"started": stamp(), "ended": None, "pid": os.getpid(), "python": platform.python_version()}
         self.info["invocations"].append(entry)
         self.save()
-
-    def _refuse_changes(self, parameters, hypothesis: dict, question: Question, facts: dict) -> None:
-        then, now = dict(self.info["parameters"]), parameters.model_dump()
-        then["run_dir"] = now["run_dir"] = ""
-        pairs = [(f"parameter {name}", then.get(name), now.get(name)) for name in sorted({*then, *now})]
-        pairs.append(("hypothesis", self.hypothesis(), json.loads(json.dumps(hypothesis))))
-        pairs.append(("question", self.info["question"], json.loads(json.dumps(question.model_dump()))))
-        pairs.append(("code tree", self.info["code"], facts["code"]))
-        pairs.append(("GPU", _gpu(self.info["provenance"]), _gpu(facts)))
-        pairs += [(name, self.info["provenance"][name], facts[name]) for name in ("driver", "torch", "triton")]
-        for what, recorded, given in pairs:
-            if recorded != given:
-                detail = "" if isinstance(given, dict) else f": {given!r} now, {recorded!r} in the run"
-                raise RunFolderError(f"run_dir: {paths.shown(self.path)!r} was made with another {what}{detail}")
-
-
-def _gpu(facts: dict) -> str | None:
-    """Which GPU, told apart from its twins in the same host."""
-    return f"{facts['gpu']['name']} {facts['gpu']['id']}" if facts["gpu"] else None

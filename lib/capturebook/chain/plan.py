@@ -3,7 +3,8 @@
 from ..attribution import Verdict, judge, load_hypothesis
 from ..attribution import plan as attribution_plan
 from ..records import Question, Record
-from .folder import DECIDED, RunFolder, earlier
+from .folder import DECIDED, RunFolder
+from .runfiles import earlier
 
 
 def ask(params) -> tuple[dict, Question, list[dict]]:

@@ -17,7 +17,8 @@ from .. import paths
 from ..probes.scrub import scrub
 from ..records import Record
 from . import progress
-from .folder import NONCE, PYTHON, RUN, RunFolder, notebook_probe, stamp
+from .folder import NONCE, PYTHON, RUN, RunFolder, notebook_probe
+from .runfiles import stamp
 from .stopping import Stop
 
 CELL_TIMEOUT = 1800.0

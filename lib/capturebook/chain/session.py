@@ -12,7 +12,8 @@ from ..attribution import plan as attribution_plan
 from ..probes import caches
 from ..records import Record, latest
 from . import plan, progress
-from .folder import NONCE, PYTHON, RUN, RunFolder, claim, notebook_probe, stamp
+from .folder import NONCE, PYTHON, RUN, RunFolder, notebook_probe
+from .runfiles import claim, stamp
 
 _current: "Session | None" = None
 

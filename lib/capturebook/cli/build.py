@@ -4,7 +4,8 @@ from pathlib import Path
 
 from .. import paths
 from ..chain import plan
-from ..chain.folder import RunFolder, claim
+from ..chain.folder import RunFolder
+from ..chain.runfiles import claim
 from ..params import allowed, validate
 from .common import COMPLETE, INCOMPLETE, InputError, emit, say, where
 from .probe import pairs

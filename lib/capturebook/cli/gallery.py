@@ -2,7 +2,8 @@
 
 from .. import paths
 from ..attribution import load_hypothesis
-from ..chain.folder import RunFolder, claim
+from ..chain.folder import RunFolder
+from ..chain.runfiles import claim
 from ..gallery.case import REPAIRED
 from ..gallery.cases import CASES, chosen
 from ..gallery.evaluate import HYPOTHESIS, entries, with_repaired

@@ -8,7 +8,8 @@ from .. import paths
 from ..attribution import plan as attribution_plan
 from ..attribution.evidence import breach
 from ..chain import plan
-from ..chain.folder import RunFolder, claim, holds_run
+from ..chain.folder import RunFolder
+from ..chain.runfiles import claim, holds_run
 from ..params import validate
 from ..params.declared import BUILT_IN, KERNELS
 from ..probes import ProbePool

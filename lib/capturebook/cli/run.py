@@ -7,7 +7,8 @@ from pathlib import Path
 
 from .. import doctor, paths, provenance
 from ..chain import plan
-from ..chain.folder import RunFolder, claim, holds_run
+from ..chain.folder import RunFolder
+from ..chain.runfiles import claim, holds_run
 from ..chain.runner import Chain
 from ..launch.servers import comparison
 from ..params import apply_sets, load_preset, validate

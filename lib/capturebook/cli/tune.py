@@ -5,7 +5,8 @@ from pathlib import Path
 
 from .. import paths
 from ..chain import plan
-from ..chain.folder import RunFolder, claim
+from ..chain.folder import RunFolder
+from ..chain.runfiles import claim
 from ..params import validate
 from ..probes.lease import gpu_uuid
 from .common import COMPLETE, INCOMPLETE, InputError, emit, say, where

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 from .. import paths, provenance
-from ..chain.folder import fresh
+from ..chain.runfiles import fresh
 from ..records import Record
 from . import launcher
 from .outcome import Outcome

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ..chain.folder import stamp
+from ..chain.runfiles import stamp
 from ..records import Record
 from . import checkout
 from .channel import Channel

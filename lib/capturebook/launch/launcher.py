@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from .. import paths
-from ..chain.folder import stamp
+from ..chain.runfiles import stamp
 from ..records import Record
 from . import syntax
 from .channel import Channel, ChannelError, text_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from .. import paths
-from ..chain.folder import stamp
+from ..chain.runfiles import stamp
 from ..records import Link, Record, probe_id
 from . import classes
 from .redact import Redactor

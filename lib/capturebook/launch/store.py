@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from .. import paths
-from ..chain.folder import RunFolder, stamp, write_json
+from ..chain.folder import RunFolder
+from ..chain.runfiles import stamp, write_json
 from ..records import Record, append, probe_id, read
 
 SCHEMA = 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ... import paths
 from ...attribution.scores import CONTRADICTED, HELD, NOT_TESTED, RivalScore, ScoreRow, short
-from ...chain.folder import write_json
+from ...chain.runfiles import write_json
 from ...records import Record, append
 from ..control import stop
 from ..launcher import launch
