@@ -41,8 +41,11 @@ def test_a_shape_may_name_its_format_and_peers_stand_beside_what_they_read():
     none = {"shapes": ["flash"], "peers": ["flashmla_prefill"]}
     (told,) = sweep.plan_sweep(Params(batches=[1], contexts=[64], kernels=["mma"], cache="fp8", options=none), {})
     assert "flashmla_prefill fp8" in told.subject.options["variants"], "it says that it cannot"
-    with pytest.raises(ValueError, match="^shapes: v32 fp8; allowed: a shape, one of V4 with bf16 or fp8 after it$"):
-        sweep.plan_sweep(Params(batches=[1], contexts=[64], options={"shapes": ["v32 fp8"]}), {})
+    allowed = "allowed: flash, pro, hca, window, mixed, v32, those of V4 with bf16 or fp8 after it$"
+    for wrong in ("v32 fp8", "flash fp4", "wide"):
+        with pytest.raises(ValueError, match=f"^shapes: '{wrong}'; {allowed}"):
+            sweep.plan_sweep(Params(batches=[1], contexts=[64], options={"shapes": [wrong]}), {})
+    assert tuple(SHAPES) == sweep.SHAPES
 
 
 def test_shapes_may_have_batches_of_their_own():

@@ -27,6 +27,8 @@ def test_a_sweep_is_one_exclusive_probe_for_each_batch_and_context():
 def test_an_unknown_tuning_is_one_clear_line():
     with pytest.raises(ValueError, match=r"^tuning: 'fast'; allowed: live, pinned, given$"):
         variants.prepare({"kernel": "mma", "tuning": "fast"}, 64, 8)
+    with pytest.raises(ValueError, match=r"^tuning: 'fast'; allowed: live, pinned$"):
+        sweep.plan_sweep(Params(options={"tuning": "fast"}), {})
 
 
 def test_a_right_variant_passes_and_wrong_ones_do_not():

@@ -14,6 +14,9 @@ from .sweep_point import common, draw, fit, with_heads
 
 DECODE = "capturebook.kernels.sparse_mla:decode"
 
+SHAPES = ("flash", "pro", "hca", "window", "mixed", "v32")
+"""Names of kernels.sparse_mla.shapes, which stand where importing brings torch; a test holds them equal."""
+
 
 def plan_sweep(params: Any, rates: dict, tuning: str = "live") -> list[Probe]:
     """One probe for each shape, batch and context of the parameters, each holding the GPU alone.
@@ -29,6 +32,8 @@ def plan_sweep(params: Any, rates: dict, tuning: str = "live") -> list[Probe]:
         if peer not in peers.PEERS:
             raise ValueError(f"peers: {peer!r}; allowed: {', '.join(peers.PEERS)}")
     tuning = asked.get("tuning", tuning)
+    if tuning not in ("live", "pinned"):
+        raise ValueError(f"tuning: {tuning!r}; allowed: live, pinned")
     shapes = _shapes(asked.get("shapes", ["flash"]), params.batches, params.cache)
     formats = {cache for _, cache, _ in shapes}
     points = []
@@ -50,16 +55,16 @@ def plan_sweep(params: Any, rates: dict, tuning: str = "live") -> list[Probe]:
 def _shapes(asked: Any, batches: list[int], cache: str) -> list[tuple[str, str, list[int]]]:
     """(shape, cache format, its batches) of the option `shapes`, a list or a mapping. Raises ValueError naming it.
 
-    The format is what stands after the name, V3.2's own, else `cache`. Names are looked up by the job: the shapes stand
-    where importing brings torch.
+    The format is what stands after the name, V3.2's own, else `cache`.
     """
     found = []
     for name, own in asked.items() if isinstance(asked, dict) else [(name, batches) for name in asked]:
         if not own or not all(isinstance(batch, int) and batch > 0 for batch in own):
             raise ValueError(f"shapes: {name}: {own!r}; allowed: batches, numbers above 0")
         shape, _, own_cache = name.partition(" ")
-        if own_cache not in ("", "bf16", "fp8") or own_cache and shape == "v32":
-            raise ValueError(f"shapes: {name}; allowed: a shape, one of V4 with bf16 or fp8 after it")
+        if shape not in SHAPES or own_cache not in ("", "bf16", "fp8") or own_cache and shape == "v32":
+            allowed = f"{', '.join(SHAPES)}, those of V4 with bf16 or fp8 after it"
+            raise ValueError(f"shapes: {name!r}; allowed: {allowed}")
         found.append((shape, own_cache or ("v32" if shape == "v32" else cache), own))
     return found
 
