@@ -71,6 +71,8 @@ BAD = [
     ("probe capturebook.nope:build", "no module 'capturebook.nope' in "),
     ("probe own.py:build --option width=eight", "--option: given 'width=eight'; allowed: NAME=JSON"),
     ("probe own.py:build --option nosuch=1", "options: 'own.py:build' takes no 'nosuch'; allowed: width"),
+    ('run cpu --set options={"peers":["x"]}', "options: peers: 'x'; allowed: flashmla, flashmla_prefill, "),
+    ('run cpu --set options={"shapes":["wide"]}', "options: shapes: 'wide'; allowed: flash, pro, hca, "),
     ('run cpu --set options={"nosuch":1}', "options: 'capturebook.subjects.sparse_mla:build' takes no 'nosuch'"),
     ("probe own.py:build --option width", "--option: given 'width'; allowed: NAME=VALUE"),
     ("probe own.py:build --env A", "--env: given 'A'; allowed: NAME=VALUE"),

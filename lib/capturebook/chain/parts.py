@@ -92,6 +92,20 @@ def built_in(session) -> bool:
     return session.params.subject.startswith(BUILT_IN)
 
 
+def refuse_options(params) -> None:
+    """Raises ValueError, one line, for options of the built-in step's sweep (shapes, peers, tuning) that do not exist.
+
+    Otherwise notebook 04 would say so, after all that comes before it.
+    """
+    from ..measure.sweep import plan_sweep
+
+    if params.subject.startswith(BUILT_IN):
+        try:
+            plan_sweep(params, {})
+        except ValueError as exc:
+            raise ValueError(f"options: {exc}") from None
+
+
 def own_options(session) -> dict:
     """Keywords for the build of a user's own step: the options, and the factors that the question sets."""
     factors = {name: getattr(asked(session), name) for name in SUBJECT_FACTORS}

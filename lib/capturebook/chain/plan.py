@@ -3,6 +3,7 @@
 from ..attribution import Verdict, judge, load_hypothesis
 from ..attribution import plan as attribution_plan
 from ..records import Question, Record
+from . import parts
 from .folder import DECIDED, RunFolder
 from .runfiles import earlier
 
@@ -10,8 +11,10 @@ from .runfiles import earlier
 def ask(params) -> tuple[dict, Question, list[dict]]:
     """Hypothesis (as hypothesis.json holds it), question, and planned arms [{id, arm}] of a run with these parameters.
 
-    Raises ValueError, one line, for a hypothesis that cannot be read or a question that has no arm.
+    Raises ValueError, one line, for a hypothesis that cannot be read, a question that has no arm, or options of the
+    built-in step's sweep that do not exist.
     """
+    parts.refuse_options(params)
     try:
         hypothesis = load_hypothesis(params.hypothesis)
     except OSError as exc:
