@@ -11,7 +11,7 @@ import re
 from collections import Counter
 
 from ..subjects.loader import as_step, load, options_for
-from . import inputs
+from . import inputs, without_gpu
 from .scrub import relative, scrub
 
 CALLS = 4
@@ -46,7 +46,7 @@ def run(ctx) -> dict:
         "target": f"sm_{ctx.args['target']}",
     }
     try:
-        with _without_a_gpu(ctx.args["target"], seen):
+        with without_gpu.as_with_one(ctx.args["target"], seen):
             ctx.stage("build")
             with seen.on_cpu:
                 build = load(ctx.probe.subject.target)
@@ -121,7 +121,7 @@ class _Seen:
 
     def __init__(self, run: str):
         self._run = run
-        self.on_cpu = _on_cpu()
+        self.on_cpu = without_gpu.on_cpu()
         self.restart()
 
     def restart(self) -> None:
@@ -152,7 +152,7 @@ class _Seen:
         for node in graph_module.graph.nodes:
             if node.target in wrappers:
                 kernel = kernel_side_table.get_kernel(node.kwargs["kernel_idx"])
-                self.kernels[_kernel_name(kernel)] += 1
+                self.kernels[without_gpu.kernel_name(kernel)] += 1
 
         class Traced(torch.fx.Interpreter):
             def run_node(self, node):
@@ -166,7 +166,7 @@ class _Seen:
 
         stack = getattr(error, "real_stack", None) or torch._guards.TracingContext.extract_stack()
         where = stack[-1] if stack else None
-        if where and where.filename == __file__:
+        if where and where.filename == without_gpu.__file__:
             return  # the mode's own code, resumed after a break of the step's
         file, line = (relative(where.filename, self._run), where.lineno) if where else ("", 0)
         text = (str(error) or reason).strip()
@@ -181,7 +181,7 @@ class _Seen:
 
         metrics = get_compilation_metrics()
         for made in metrics[self._read :]:
-            if made.co_filename == __file__:
+            if made.co_filename == without_gpu.__file__:
                 continue
             self.graphs += bool(made.graph_op_count)
             if made.recompile_reason:
@@ -216,91 +216,3 @@ def _reason(text: str) -> str:
 def _guard(text: str) -> str:
     """The condition that failed: Dynamo puts the cache entry's number before it and its source after it."""
     return re.sub(r"^\d+/\d+: ", "", text.strip().partition("\n")[0]).partition("  # ")[0].strip()[:400]
-
-
-def _kernel_name(kernel) -> str:
-    while not hasattr(kernel, "__name__"):
-        kernel = kernel.fn
-    return kernel.__name__
-
-
-@contextlib.contextmanager
-def _without_a_gpu(target: int, seen: _Seen):
-    """Triton as with a GPU of the target, and nothing launched; all of it taken back at the end."""
-    import torch.utils._triton
-    from torch._dynamo.symbolic_convert import InstructionTranslatorBase
-    from triton.runtime import JITFunction, driver
-    from triton.runtime.autotuner import Autotuner
-
-    def launched(self, *args, **kwargs):
-        seen.launches[_kernel_name(self)] += 1
-
-    original = InstructionTranslatorBase.log_graph_break
-
-    def log_graph_break(self, code_options, reason, exc):
-        seen.broke(reason, exc)
-        return original(self, code_options, reason, exc)
-
-    with contextlib.ExitStack() as stack:
-        for owner, name, value in (
-            (torch.utils._triton, "has_triton", lambda *args, **kwargs: True),
-            (JITFunction, "run", launched),
-            (Autotuner, "run", launched),
-            (InstructionTranslatorBase, "log_graph_break", log_graph_break),
-        ):
-            stack.callback(setattr, owner, name, vars(owner)[name])
-            setattr(owner, name, value)
-        driver.set_active(_Driver(target))
-        stack.callback(setattr, driver, "_active", None)
-        yield
-
-
-class _Driver:
-    """Stands for a GPU's driver where Triton is only asked what it would compile for."""
-
-    def __init__(self, target: int):
-        from triton.backends.compiler import GPUTarget
-
-        self._target = GPUTarget("cuda", target, 32)
-
-    def get_current_target(self):
-        return self._target
-
-    def get_active_torch_device(self):
-        import torch
-
-        return torch.device("cpu")
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device=None) -> int:
-        return 0
-
-
-def _on_cpu():
-    """A mode in which asking torch for "cuda", or for pinned memory, gives ordinary CPU memory."""
-    import torch
-
-    class OnCpu(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            kwargs = dict(kwargs or {})
-            if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
-                return args[0]
-            if _is_cuda(kwargs.get("device")):
-                kwargs["device"] = "cpu"
-            if kwargs.get("pin_memory"):
-                kwargs["pin_memory"] = False
-            if func is torch.Tensor.to and any(map(_is_cuda, args[1:])):
-                args = tuple("cpu" if _is_cuda(a) else a for a in args)
-            return func(*args, **kwargs)
-
-    return OnCpu()
-
-
-def _is_cuda(value) -> bool:
-    import torch
-
-    if isinstance(value, str):
-        return value.partition(":")[0] == "cuda"
-    return isinstance(value, torch.device) and value.type == "cuda"
