@@ -73,6 +73,7 @@ BAD = [
     ("probe own.py:build --option nosuch=1", "options: 'own.py:build' takes no 'nosuch'; allowed: width"),
     ('run cpu --set options={"peers":["x"]}', "options: peers: 'x'; allowed: flashmla, flashmla_prefill, "),
     ('run cpu --set options={"shapes":["wide"]}', "options: shapes: 'wide'; allowed: flash, pro, hca, "),
+    ('run indexer --set options={"key_format":"fp4"}', "options: key_format: 'fp4'; allowed: bf16, fp8"),
     ('run cpu --set options={"nosuch":1}', "options: 'capturebook.subjects.sparse_mla:build' takes no 'nosuch'"),
     ("probe own.py:build --option width", "--option: given 'width'; allowed: NAME=VALUE"),
     ("probe own.py:build --env A", "--env: given 'A'; allowed: NAME=VALUE"),

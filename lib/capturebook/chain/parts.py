@@ -93,17 +93,20 @@ def built_in(session) -> bool:
 
 
 def refuse_options(params) -> None:
-    """Raises ValueError, one line, for options of the built-in step's sweep (shapes, peers, tuning) that do not exist.
+    """Raises ValueError, one line, for what the built-in sweeps are not there for: a shape, a peer, a tuning, a format.
 
     Otherwise notebook 04 would say so, after all that comes before it.
     """
+    from ..measure.indexer_sweep import plan_indexer_sweep
     from ..measure.sweep import plan_sweep
 
-    if params.subject.startswith(BUILT_IN):
-        try:
-            plan_sweep(params, {})
-        except ValueError as exc:
-            raise ValueError(f"options: {exc}") from None
+    plans = {BUILT_IN: plan_sweep, INDEXER: plan_indexer_sweep}
+    try:
+        for subject_name, planned in plans.items():
+            if params.subject.startswith(subject_name):
+                planned(params, {})
+    except ValueError as exc:
+        raise ValueError(f"options: {exc}") from None
 
 
 def own_options(session) -> dict:

@@ -11,8 +11,8 @@ from .runfiles import earlier
 def ask(params) -> tuple[dict, Question, list[dict]]:
     """Hypothesis (as hypothesis.json holds it), question, and planned arms [{id, arm}] of a run with these parameters.
 
-    Raises ValueError, one line, for a hypothesis that cannot be read, a question that has no arm, or options of the
-    built-in step's sweep that do not exist.
+    Raises ValueError, one line, for a hypothesis that cannot be read, a question that has no arm, or options of a
+    built-in sweep that do not exist.
     """
     parts.refuse_options(params)
     try:

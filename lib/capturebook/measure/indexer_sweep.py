@@ -22,16 +22,19 @@ def plan_indexer_sweep(params: Any, rates: dict, tuning: str = "live") -> list[P
     """One probe for each batch, context and maximum context of the parameters, each holding the GPU alone.
 
     A context beyond a maximum is no point of it. The format of the keys is that of the subject's options.
-    rates: what `sweep.rates` returns. tuning: "live" or "pinned".
+    rates: what `sweep.rates` returns. tuning: "live" or "pinned". Raises ValueError for a format that there is not.
     """
+    key_format = params.options.get("key_format", "bf16")
+    if key_format not in ("bf16", "fp8"):
+        raise ValueError(f"key_format: {key_format!r}; allowed: bf16, fp8")
     variants = {kernel: {"kernel": kernel, "tuning": tuning} for kernel in params.kernels}
-    keys = {"key_format": params.options.get("key_format", "bf16")}
     return [
         Probe(
             kind="sweep",
             subject=Subject(
                 target=SELECT,
-                options={"variants": variants, "batch": batch, "context": context, "max_context": max_context, **keys},
+                options={"variants": variants, "batch": batch, "context": context, "max_context": max_context}
+                | {"key_format": key_format},
             ),
             job="capturebook.measure.indexer_sweep:run",
             args={"samples": params.samples, "memory_gib": params.memory_gib, "rates": rates},
