@@ -19,7 +19,7 @@ def whole(points: list[dict]) -> list[dict]:
     points: of `rows.sweep_points`. A layer without an indexer may be of a variant that differs in the indexer alone,
     and one of the sliding window alone, which follows no context, of another context of the same batch. us: of a step
     of the model; tokens_per_second: batch over that; classes: us by class of GPU work, None where a layer's are not
-    known; launches: kernels and copies a step, the ends left out; ends_us.
+    known; launches: kernels and copies a step, the ends left out; nodes: of the graphs, waits among them; ends_us.
     """
     timed = [p for p in points if p.get("layer") and p["us"]]
     others: dict[tuple, dict] = {}
@@ -41,6 +41,8 @@ def whole(points: list[dict]) -> list[dict]:
         us = ends + sum(n * kinds[kind]["median_us"] for kind, n in LAYERS.items())
         row = {"variant": p["variant"], **place, "us": us, "ends_us": ends}
         row |= {"tokens_per_second": p["batch"] / us * 1e6, "classes": None, "launches": None}
+        nodes = [n * kinds[kind].get("nodes", 0.0) for kind, n in LAYERS.items()]
+        row["nodes"] = sum(nodes) if all(nodes) else None
         if all(p.get("classes") for p in kinds.values()):
             for name in ("classes", "launches"):
                 row[name] = {

@@ -19,8 +19,8 @@ def decode(records: list[Record], gpu: str) -> Block:
     if not any(p.get("layer") for p in points):
         return beside or paragraph("Another subject: no layer of the decode step was asked for.")
     found = layers(points) + model(points)
-    rows = whole(points)
-    found = (found + throughput(rows) if rows else found) + told(rows, gpu)
+    rows, rank = whole(points), _rank([p for p in points if p.get("layer")])
+    found = (found + throughput(rows, rank) if rows else found) + told(rows, gpu, rank)
     return found + beside + capacity() if beside else found + capacity()
 
 
@@ -48,8 +48,9 @@ def layers(points: list[dict]) -> Block:
             ]
         )  # fmt: skip
     shown = [row for row, p in zip(rows, timed) if (p["batch"], p["context"], p["max_context"]) == key]
-    found = table(columns, shown, f"A layer of V4-Flash on {_rank(timed)}")
-    return found + details(f"All {len(rows)} rows", table(columns, rows)) if len(shown) < len(rows) else found
+    caption = f"A layer of V4-Flash on {_rank(timed)}"
+    found = table(columns, shown, caption)
+    return found + details(f"All {len(rows)} rows", table(columns, rows, caption)) if len(shown) < len(rows) else found
 
 
 def fullest(points: list[dict]) -> tuple:
@@ -70,7 +71,10 @@ def model(points: list[dict]) -> Block:
     if not rows:
         return paragraph("The whole model is not extrapolated: that takes a timed layer of each kind at one point.")
     columns = ["Rung", "Batch", "Context", "ms a token", "tok/s", *(f"{c}" for c in CLASSES), "Launches"]
-    data = table(columns, [_model_row(row) for row in rows])
+    rank = _rank([p for p in points if p.get("layer")])
+    data = table(
+        columns, [_model_row(row) for row in rows], f"Shares of GPU time and launches of all 43 layers, {rank}"
+    )
     key = fullest(rows)
     rows = [row for row in rows if (row["batch"], row["context"], row["max_context"]) == key]
     best = max(rows, key=lambda row: row["tokens_per_second"])
@@ -78,7 +82,7 @@ def model(points: list[dict]) -> Block:
     alt += f"{best['tokens_per_second']:,.0f} with {best['variant']} at batch {best['batch']}."
     caption = (
         f"At {words.point(rows[0])}, extrapolated to 2 + 21 + 20 layers, embedding and head included, from a layer of "
-        f"each kind ({_rank([p for p in points if p.get('layer')])}). Bars: GPU time by class of a profiled replay; "
+        f"each kind ({rank}). Bars: GPU time by class of a profiled replay; "
         "rungs with side streams have a total alone. Sampling, communication and scheduling are not in it."
     )
     return draw.figure(_draw(rows, 7.2), alt, caption, data, _draw(rows, draw.NARROW))
@@ -86,10 +90,10 @@ def model(points: list[dict]) -> Block:
 
 def _model_row(row: dict) -> list:
     shares = [f"{share(row, c):.0%}" for c in CLASSES] if row["classes"] else [None] * len(CLASSES)
-    launches = f"{sum(row['launches'].values()):,.0f}" if row["launches"] else None
+    launches = sum(row["launches"].values()) if row["launches"] else row["nodes"]
     place = f"{row['context']} of {row['max_context']}"
     speed = [f"{row['us'] / 1e3:.2f}", f"{row['tokens_per_second']:,.0f}"]
-    return [row["variant"], row["batch"], place, *speed, *shares, launches]
+    return [row["variant"], row["batch"], place, *speed, *shares, f"{launches:,.0f}" if launches else None]
 
 
 def _draw(rows: list[dict], width: float):
@@ -117,10 +121,10 @@ def _draw(rows: list[dict], width: float):
     return fig
 
 
-def throughput(rows: list[dict]) -> Block:
+def throughput(rows: list[dict], rank: str) -> Block:
     """Tokens a second of the model over concurrency and context, with the first rung and with the last, extrapolated.
 
-    rows: of `whole`. At other maximum contexts: in the table alone.
+    rows: of `whole`; rank: what they were measured of. At other maximum contexts: in the table alone.
     """
     by_place: dict[tuple, list[dict]] = {}
     for row in rows:
@@ -130,12 +134,22 @@ def throughput(rows: list[dict]) -> Block:
         [
             batch, f"{context} of {most}", f"{before['us'] / 1e3:.2f}", f"{before['tokens_per_second']:,.0f}",
             f"{after['us'] / 1e3:.2f}", f"{after['tokens_per_second']:,.0f}", f"{before['us'] / after['us']:.1f}x",
-            after["variant"],
+            after["variant"], _nodes(before, after),
         ]
         for (most, context, batch), (before, after) in sorted(ends.items())
     ]  # fmt: skip
-    columns = ["Batch", "Context", f"{rows[0]['variant']}, ms", "tok/s", "Best, ms", "tok/s", "Gain", "Best rung"]
-    data = table(columns, shown, "A token of all 43 layers on one rank, extrapolated")
+    columns = [
+        "Batch",
+        "Context",
+        f"{rows[0]['variant']}, ms",
+        "tok/s",
+        "Best, ms",
+        "tok/s",
+        "Gain",
+        "Best rung",
+        "Graph nodes",
+    ]
+    data = table(columns, shown, f"A token of all 43 layers, extrapolated; {rank}")
     if len({batch for _, _, batch in ends}) == 1:
         return data
     most = min(place[0] for place in ends)
@@ -149,6 +163,12 @@ def throughput(rows: list[dict]) -> Block:
         "the faster the rest gets."
     )
     return draw.figure(_lines(lines, 6.4), alt, caption, data, _lines(lines, draw.NARROW))
+
+
+def _nodes(before: dict, after: dict) -> str | None:
+    """Nodes of a step's graphs with either rung: what is launched, and waits."""
+    both = before["nodes"], after["nodes"]
+    return " to ".join(f"{nodes:,.0f}" for nodes in both) if all(both) else None
 
 
 def _lines(ends: dict[tuple, tuple[dict, dict]], width: float):

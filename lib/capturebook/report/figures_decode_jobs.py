@@ -59,8 +59,8 @@ def said_of_buckets(record: Record) -> str:
     sizes = words.listed([str(one["size"]) for one in p["buckets"]])
     layers = words.counted(len(p["layers"]), "layer")
     return (
-        f"Graphs of {layers} ({', '.join(p['layers'])}) for {sizes} requests in one pool, largest first, take "
-        f"{totals['largest first']:.0f} MiB of torch's allocator; smallest first {totals['smallest first']:.0f}, "
+        f"Graphs of {layers} ({', '.join(p['layers'])}; {p['rung']}) for {sizes} requests in one pool, largest first, "
+        f"take {totals['largest first']:.0f} MiB of torch's allocator; smallest first {totals['smallest first']:.0f}, "
         f"with a pool each {totals['a pool each']:.0f}. A batch is padded to the next size. In {p['replays']} "
         "replays of them in turn, while requests grew, no layer was off by more than "
         f"{error:.2g} (allowed: {allowed:g}, against float64), and idle requests stayed where they were."

@@ -8,10 +8,11 @@ from .block import Block, details, heading, paragraph, table
 SEED = f"{kv_capacity.SEED_TOKENS / 1e6:.2f} million"
 
 
-def told(rows: list[dict], gpu: str) -> Block:
+def told(rows: list[dict], gpu: str, rank: str) -> Block:
     """The story's numbers: what was measured of each and where it is so, and which cannot be true together.
 
-    rows: of `decode_model.whole`. gpu: the name of what they were measured on, of which alone a status speaks.
+    rows: of `decode_model.whole`. gpu: the name of what they were measured on, of which alone a status speaks; rank:
+    what part of the model they were measured of.
     """
     on = f" on {words.a(gpu)}" if gpu else ""
     verdicts = amdahl.verdicts()
@@ -32,7 +33,7 @@ def told(rows: list[dict], gpu: str) -> Block:
         "Where it is so",
         "Among its own numbers",
     ]
-    beside = table(columns, shown, f"Beside what was measured{on} (within a tenth: reproduced)", stack=True)
+    beside = table(columns, shown, f"Beside what was measured{on} (within a tenth: reproduced), {rank}", stack=True)
     claims = [[one["claims"], one["status"], one["text"]] for one in verdicts]
     return beside + table(["Numbers of one step", "Together", "Why"], claims, "By Amdahl's law, whatever the machine")
 
