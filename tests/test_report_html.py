@@ -184,9 +184,9 @@ def test_what_has_nothing_to_say_is_left_out(tmp_path):
     assert '<th scope="row">commit</th>' not in page and '<th scope="row">code</th>' in page
 
 
-def asked_for_the_sweep(path: Path, records: list, **facts) -> run_data.RunData:
-    """A run of notebook 04 with these records of it; `facts` go to run.json."""
-    (own,) = [r for r in fake_run.notebook_records({}) if r.notebook == "04_throughput_sweep"]
+def asked_for(path: Path, records: list, notebook: str = "04_throughput_sweep", **facts) -> run_data.RunData:
+    """A run of one notebook with these records of it; `facts` go to run.json."""
+    (own,) = [r for r in fake_run.notebook_records({}) if r.notebook == notebook]
     fake_run.write(path, [*records, own])
     info = json.loads((path / "run.json").read_text()) | facts
     (path / "run.json").write_text(json.dumps(info))
@@ -196,7 +196,7 @@ def asked_for_the_sweep(path: Path, records: list, **facts) -> run_data.RunData:
 def test_a_run_of_the_sweep_alone_opens_with_what_it_measured(tmp_path):
     """No question was put to it: an undecided verdict would be a reproach. Asked for probes too, it is one."""
     points = fake_run.sweep_records(fake_run.Clock())
-    data = asked_for_the_sweep(tmp_path / "run", points)
+    data = asked_for(tmp_path / "run", points)
     page = Outline(report.render(data)).text
     head = page[: page.index("Evidence")]
     assert "Not decided" not in page and "Rivals" not in page and "no probe of a step" not in page
@@ -215,7 +215,24 @@ def test_a_run_of_the_sweep_alone_opens_with_what_it_measured(tmp_path):
     assert summary.headline(planned) == "Not decided: the evidence did not run"
     assert report._head(planned)["label"] == "Verdict" and report._head(planned)["rows"][0][0] == "Question"
     probed = replace(data, records=[*data.records, fake_run.step(fake_run.arm("events"), fake_run.Clock(), None, "")])
-    assert not probed.throughput_alone
+    assert probed.purpose == ""
+
+
+def test_a_run_of_the_build_check_opens_with_it(tmp_path):
+    """Alone, and beside the sweep; of the fake run's 24 builds one is too large."""
+    clock = fake_run.Clock()
+    data = asked_for(
+        tmp_path / "run", [*fake_run.build_records(clock), *fake_run.sweep_records(clock)], "01_kernel_build"
+    )
+    assert summary.opening(replace(data, records=[r for r in data.records if r.kind != "sweep"])) == [
+        "Builds only: 23 of 24 fit.",
+        "No question of capture was put to this run, so no verdict was asked for: of the notebooks it ran "
+        "01_kernel_build alone.",
+        "6 kernel configurations compiled for sm_80, sm_90, sm_100 and sm_120: 23 of 24 builds fit.",
+    ]
+    both = replace(data, info={**data.info, "invocations": [{"notebooks": ["01_kernel_build", "04_throughput_sweep"]}]})
+    assert summary.headline(both) == "Builds and throughput only: 6 points measured on an NVIDIA H200"
+    assert "23 of 24 builds fit" in summary.opening(both)[2] and "Most tokens a second" in summary.opening(both)[3]
 
 
 def test_a_run_of_the_sweep_alone_that_could_not_says_why(tmp_path):
@@ -225,7 +242,7 @@ def test_a_run_of_the_sweep_alone_that_could_not_says_why(tmp_path):
         for r in fake_run.sweep_records(fake_run.Clock())
     ]
     here = {**fake_run.PROVENANCE, "gpu": None, "no_gpu": "no NVIDIA driver"}
-    data = asked_for_the_sweep(tmp_path / "run", points, provenance=here)
+    data = asked_for(tmp_path / "run", points, provenance=here)
     lines = summary.opening(data)
     assert lines[0] == "Throughput only, and no point was measured."
     assert lines[-1] == "3 of 3 probes skipped or not run: no CUDA GPU: no NVIDIA driver." and len(lines) == 3

@@ -55,10 +55,12 @@ def render(data: RunData, sample: RunData | None = None) -> str:
 
 def _head(data: RunData) -> dict:
     """What stands above the sections: the question and its verdict, or what a run without a question measured."""
-    if data.throughput_alone:
+    if data.purpose:
         asked, *found = summary.unasked(data)
         return {
-            "heading": "How fast is the step?",
+            "heading": "How fast is the step?"
+            if "throughput" in data.purpose
+            else "Does the step compile, and does it fit?",
             "story": asked,
             "label": "Measured",
             "kind": "measured",

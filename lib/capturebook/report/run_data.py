@@ -13,8 +13,8 @@ from ..records import Arm, Record, latest, read
 SAMPLE = "outputs/h200"
 """Where the repository keeps the genuine run on an H200, relative to its root."""
 
-SWEEP = "04"
-"""Number of the notebook that times, and asks nothing about capture."""
+MEASURING = {"01": "builds", "04": "throughput"}
+"""What the notebooks are for that ask nothing about capture, by their numbers."""
 
 BUILT_IN = Params.model_fields["subject"].default
 """The subject that the workbook comes with."""
@@ -98,10 +98,12 @@ class RunData:
         return sorted(noted or {r.notebook for r in self.records if r.kind != "launch"})
 
     @property
-    def throughput_alone(self) -> bool:
-        """Whether the run was asked for the sweep and nothing else: no question of capture was put to it."""
-        sweep = bool(self.notebooks) and all(name.startswith(SWEEP) for name in self.notebooks)
-        return sweep and not any(r.kind == "step" for r in self.records)
+    def purpose(self) -> str:
+        """What a run was for to which no question of capture was put: builds, throughput, or both. "" of any other."""
+        numbers = {name[:2] for name in self.notebooks}
+        if not numbers <= set(MEASURING) or any(r.kind == "step" for r in self.records):
+            return ""
+        return " and ".join(MEASURING[number] for number in sorted(numbers))
 
     @property
     def stopped(self) -> str:
@@ -142,7 +144,7 @@ def sample_run(about: RunData) -> RunData | None:
     None where there is none, where it asked another question, where none was asked, or where it is the run reported.
     """
     path = paths.resolve(SAMPLE)
-    if about.throughput_alone or not (path / "run.json").is_file() or path == about.path.resolve():
+    if about.purpose or not (path / "run.json").is_file() or path == about.path.resolve():
         return None
     sample = RunData.open(path)
     return sample if sample.matter == about.matter else None

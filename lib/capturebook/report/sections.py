@@ -41,7 +41,7 @@ def sections(data: RunData) -> list[Section]:
     captured = any(r.role != "control" and r.arm and r.arm.capture != "none" for r in ran["step"])
     steps = any(r.role != "control" for r in ran["step"])
     books = [r for r in records if r.kind == "notebook"]
-    questioned = not data.throughput_alone
+    questioned = not data.purpose
     builds, hazards, notes = build_rows_of(records), data.verdict["hazards"], _notes(data)
     parts = [
         (
@@ -90,7 +90,7 @@ def _throughput(data: RunData) -> list[Block]:
 
 def _notes(data: RunData) -> list[str]:
     cut = [summary.stopped(data)] if data.stopped else []
-    verdict = [] if data.throughput_alone else [*data.verdict["caveats"], *data.verdict["open"]]
+    verdict = [] if data.purpose else [*data.verdict["caveats"], *data.verdict["open"]]
     return [*cut, *verdict, *data.aside]
 
 

@@ -8,7 +8,7 @@ from .run_data import RunData
 
 def headline(data: RunData) -> str:
     """The verdict in a handful of words."""
-    if data.throughput_alone:
+    if data.purpose:
         return _measured(data)
     owner = data.verdict["owner"]
     if not data.decided and data.unusable:
@@ -19,7 +19,7 @@ def headline(data: RunData) -> str:
 def opening(data: RunData) -> list[str]:
     """What the report opens with, one sentence an item. On a machine without a GPU: why, how much, what was done."""
     lines = [f"{headline(data)}."]
-    if data.throughput_alone:
+    if data.purpose:
         return [*lines, *unasked(data)]
     if not data.decided:
         lines += [why_undecided(data), skipped(data)]
@@ -28,26 +28,32 @@ def opening(data: RunData) -> list[str]:
 
 
 def _measured(data: RunData) -> str:
-    """`Throughput only: 55 of 57 points measured on an NVIDIA H200`, counted in the records.
+    """`Throughput only: 55 of 57 points measured on an NVIDIA H200`, `Builds only: 47 of 48 fit`.
 
-    What a stopped run had not begun has no record, so it is not said of how many.
+    Counted in the records; what a stopped run had not begun has none, so it is not said of how many.
     """
+    only, before = f"{data.purpose.capitalize()} only", " before it was stopped" if data.stopped else ""
+    if "throughput" not in data.purpose:
+        rows = build_rows_of(data.records)
+        fits = sum(row.get("fits") is True for row in rows)
+        return f"{only}: {fits} of {len(rows)} fit{before}" if rows else f"{only}, and no kernel was compiled"
     points = sweep_points(data.records)
     number = sum(bool(p["us"]) for p in points)
     where = f" on {words.a(data.gpu)}" if data.gpu else ""
     if not number:
-        return f"Throughput only, and no point was measured{where}"
+        return f"{only}, and no point was measured{where}"
     counted = words.counted(number, "point") if number == len(points) else f"{number} of {len(points)} points"
-    return f"Throughput only: {counted} measured{where}{' before it was stopped' if data.stopped else ''}"
+    return f"{only}: {counted} measured{where}{before}"
 
 
 def unasked(data: RunData) -> list[str]:
-    """Of a run of the sweep alone: that no verdict was asked for, what was found, and what is missing of it and why."""
-    points = sweep_points(data.records)
+    """Of a run that only measures: that no verdict was asked for, what was found, and what is missing and why."""
+    checked = [r for r in data.records if r.kind in ("build", "interpret")]
     lines = [
         "No question of capture was put to this run, so no verdict was asked for: of the notebooks it ran "
         f"{words.listed(data.notebooks)} alone.",
-        measured.found(points),
+        *done(checked),
+        measured.found(sweep_points(data.records)),
         *measured.jobs(data.records),
     ]
     if data.stopped:
