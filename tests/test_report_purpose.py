@@ -42,6 +42,8 @@ def test_a_run_of_the_sweep_alone_opens_with_what_it_measured(tmp_path):
     assert report._head(planned)["label"] == "Verdict" and report._head(planned)["rows"][0][0] == "Question"
     probed = replace(data, records=[*data.records, fake_run.step(fake_run.arm("events"), fake_run.Clock(), None, "")])
     assert probed.purpose == ""
+    counted = fake_run.record("counters", fake_run.Clock(), payload={"kernels": {}})
+    assert replace(data, records=[*data.records, counted]).purpose == "throughput", "they are of the sweep's points"
 
 
 def test_a_run_of_the_build_check_opens_with_it(tmp_path):

@@ -41,6 +41,26 @@ def sweep_points(records: list[Record]) -> list[dict]:
     return points
 
 
+def counters_of(records: list[Record]) -> list[dict]:
+    """What a profiler counted, one dict for each kernel of each variant, in the order of launches; the last record of
+    each sweep point.
+
+    All have variant, batch, context, shape, cache, heads, tool, gpu; kernel, grid, block, us (under the profiler);
+    shares 0 to 1: issue, tensor, dram, l2, l1, warps; and waits: [(reason, cycles a warp waited for an instruction)],
+    the most first, without the cycle in which it was issued.
+    """
+    last = {record.probe: record for record in records if record.kind == "counters" and record.status == "pass"}
+    found = []
+    for payload in (record.payload for record in last.values()):
+        shared = {name: value for name, value in payload.items() if name != "kernels"}
+        for variant, kernels in payload["kernels"].items():
+            for kernel in kernels:
+                stalls = {name: cycles for name, cycles in kernel["stalls"].items() if name != "selected" and cycles}
+                waits = sorted(stalls.items(), key=lambda stall: -stall[1])
+                found.append({**shared, **kernel, "variant": variant, "waits": waits})
+    return found
+
+
 def _places(record: Record):
     """(asked, payload, samples by variant, {"status", "reason"}) of a sweep record, for each place it was asked for.
 

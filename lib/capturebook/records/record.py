@@ -78,7 +78,7 @@ class Record(_Strict):
     """One probe's outcome. Units: seconds for `seconds`, microseconds for `samples`.
 
     kind "step" is one arm taken through the driver: evidence. Others are not, whatever their arm: "trace" is Dynamo's
-    trace on a CPU, "gain" two arms timed in turns.
+    trace on a CPU, "gain" two arms timed in turns, "counters" what a profiler counted of a sweep point's kernels.
 
     `chain` runs from the outermost exception to the root (last). A record that did not pass carries no samples.
     `payload` belongs to the record's kind (a build row, a sweep point, a floor).
@@ -88,7 +88,7 @@ class Record(_Strict):
     run: str
     probe: str
     nonce: str
-    kind: Literal["step", "build", "interpret", "trace", "sweep", "floor", "gain", "notebook", "launch"]
+    kind: Literal["step", "build", "interpret", "trace", "sweep", "floor", "gain", "counters", "notebook", "launch"]
     notebook: str = ""
     role: Literal["arm", "control", "repeat", "unwatched", "feeder", "fix", "scrubbed"] = "arm"
     subject: Subject | None = None

@@ -5,7 +5,7 @@ from statistics import median
 from markupsafe import Markup
 
 from ..measure.targets import judged
-from . import words
+from . import figures_counters, words
 from .block import Block, details, paragraph, table
 
 FLASHMLA = ("flashmla", "flashmla_prefill")
@@ -26,9 +26,10 @@ FORMATS = {"bf16": "bf16 rows", "fp8": "fp8 pages", "v32": "fp8 tokens of 656 by
 MET = {"met": "met", "equal": "within 3 %", "missed": "missed"}
 
 
-def compared(points: list[dict]) -> Block:
+def compared(points: list[dict], counters: list[dict] = ()) -> Block:
     """A table for each shape and format, a row for each batch; the targets; every variant, folded.
 
+    counters: of measure.rows.counters_of, shown below what limits each.
     Times of one row come from replays in turns, in one process. Points of a step without lists (a user's own, the
     indexer) have no row.
     """
@@ -39,7 +40,8 @@ def compared(points: list[dict]) -> Block:
     for key in dict.fromkeys(_key(group[0]) for group in groups):
         same = (group for group in groups if _key(group[0]) == key)
         whole = whole + _beside(sorted(same, key=lambda group: group[0]["batch"]))
-    for block in [paragraph(LIMITS), *_left(points), details("Every variant", _variants(points))]:
+    beside = [figures_counters.counted(counters, _missed(points))] if counters else []
+    for block in [paragraph(LIMITS), *beside, *_left(points), details("Every variant", _variants(points))]:
         whole = whole + block
     return whole
 
@@ -105,6 +107,12 @@ def _heads(real: int, roles: dict[str, dict]) -> str:
 def _judged(group: list[dict]) -> list[dict]:
     us = {role: median(p["us"]) for role, p in _roles(group).items()}
     return judged(group[0], us["ours"], us.get("simt"), us.get("flashmla")) if "ours" in us else []
+
+
+def _missed(points: list[dict]) -> list[tuple]:
+    """(shape, cache, context, batch) of the points that miss a target."""
+    return [(*_key(group[0]), group[0]["batch"]) for group in _groups(points)
+            if any(t["met"] == "missed" for t in _judged(group))]  # fmt: skip
 
 
 def _us(value: float | None) -> str | None:

@@ -95,7 +95,7 @@ class RunData:
     def notebooks(self) -> list[str]:
         """The notebooks that the run was asked for; of a run that did not note them, those with a record, sorted."""
         noted = {name for one in self.info.get("invocations", []) for name in one.get("notebooks", [])}
-        return sorted(noted or {r.notebook for r in self.records if r.kind != "launch"})
+        return sorted(noted or {r.notebook for r in self.records if r.notebook and r.kind != "launch"})
 
     @property
     def purpose(self) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from ..measure.rows import build_rows_of, sweep_points
+from ..measure.rows import build_rows_of, counters_of, sweep_points
 from ..records import Record
 from . import (
     classes,
@@ -84,7 +84,7 @@ def _throughput(data: RunData) -> list[Block]:
     points = sweep_points(data.records)
     if any(p.get("layer") for p in points) or figures_decode_jobs.jobs(data.records):
         return [figures_decode.decode(data.records, data.gpu)]
-    beside = [figures_peers.compared(points)] if any(p.get("lists") for p in points) else []
+    beside = [figures_peers.compared(points, counters_of(data.records))] if any(p.get("lists") for p in points) else []
     return [figures_sweep.sweep(points), *beside]
 
 
