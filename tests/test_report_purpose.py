@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import fake_run
+from capturebook.cli import main
 from capturebook.report import html as report
 from capturebook.report import run_data, summary
 from test_report_html import Outline
@@ -19,7 +20,7 @@ def asked_for(path: Path, records: list, notebook: str = "04_throughput_sweep", 
     return run_data.RunData.open(path)
 
 
-def test_a_run_of_the_sweep_alone_opens_with_what_it_measured(tmp_path):
+def test_a_run_of_the_sweep_alone_opens_with_what_it_measured(tmp_path, capsys):
     """No question was put to it: an undecided verdict would be a reproach. Asked for probes too, it is one."""
     points = fake_run.sweep_records(fake_run.Clock())
     data = asked_for(tmp_path / "run", points)
@@ -35,6 +36,10 @@ def test_a_run_of_the_sweep_alone_opens_with_what_it_measured(tmp_path):
     cut = replace(data, records=[timed, *points[1:]], info={**data.info, "invocations": [{"stopped": "SIGTERM"}]})
     assert summary.headline(cut) == "Throughput only: 4 of 6 points measured on an NVIDIA H200 before it was stopped"
     assert summary.opening(cut)[-1].startswith("The run was stopped by SIGTERM")
+
+    assert main(["verdict", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().err
+    assert said.endswith("note: this run was for throughput alone; no question of capture was put to it\n")
 
     both = [{"notebooks": ["02_graph_capture", "04_throughput_sweep"]}]
     planned = replace(data, info={**data.info, "invocations": both})

@@ -9,15 +9,19 @@ from .common import COMPLETE, InputError, can_be_file, emit, opened, say
 
 def verdict(args) -> int:
     """The verdict of a run folder, from run.json, hypothesis.json and records.jsonl alone; nothing is written."""
+    from ..report.run_data import RunData
+
     run = opened(args.run)
     try:
-        found, torn = plan.verdict(run), run.records()[1]
+        found, torn, purpose = plan.verdict(run), run.records()[1], RunData.open(run.path).purpose
     except ValueError as exc:
         raise InputError(exc) from None
     if args.json:
         emit(found.to_json())
     else:
         say(found.sentence, *([found.smallest["sentence"]] if found.smallest else []))
+    if purpose:
+        say(f"note: this run was for {purpose} alone; no question of capture was put to it")
     say(*(f"note: {line}" for line in torn))
     return COMPLETE
 
