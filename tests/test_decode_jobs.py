@@ -42,7 +42,7 @@ def on_cpu(monkeypatch):
         return assemble(kinds, **options | {"size": "small", "device": "cpu"})
 
     monkeypatch.setattr(step, "assemble", small)
-    monkeypatch.setattr(decode_variants, "pin_all", lambda *args: None)
+    monkeypatch.setattr(decode_variants, "pin_all", lambda *args, **formats: None)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *args: None)
     for module in (decode_warm, decode_buckets):
         monkeypatch.setattr(module, "DEVICE", "cpu")
@@ -129,6 +129,7 @@ def test_what_compiling_a_step_takes(on_cpu, monkeypatch):
     fn = decode_variants.function(stack, decode_variants.RUNGS[name])
     point = SimpleNamespace(
         functions={name: fn}, switches=decode_variants.RUNGS, stack=stack, heads=2, cache="bf16", fp8=False,
+        step=decode_point.DEFAULTS,
         positions=stack.requests.positions, start=starts(4, 512), pin=lambda name: None,
         inputs=(torch.randn(4, 4, 1024).bfloat16(), torch.arange(4)),
     )  # fmt: skip
@@ -179,12 +180,12 @@ def test_live_tuning_is_the_attentions_alone_and_once(monkeypatch):
     each for the lists, whose widths differ between layers."""
     pinned = []
     monkeypatch.setattr(step, "capability", lambda: 90)
-    monkeypatch.setattr(step.indexer_pinned, "pin", lambda kernel, sm: pinned.append((kernel, sm)))
+    monkeypatch.setattr(step.indexer_pinned, "pin", lambda *given: pinned.append(given))
     monkeypatch.setattr(step, "pin_entry", lambda tuner, entry: pinned.append(entry))
     tuner = SimpleNamespace(keys=["batch_bucket", "HEADS", "window_width", "extra_width"])
-    step.tune({"config": {}}, tuner, "bounded", "live")
-    assert tuner.keys == ["batch_bucket", "HEADS"] and pinned == [("bounded", 90)]
-    step.tune({"config": {}}, tuner, "torch", "pinned")
+    step.tune({"config": {}}, tuner, "bounded", "fp8", "live")
+    assert tuner.keys == ["batch_bucket", "HEADS"] and pinned == [("bounded", 90, "fp8")]
+    step.tune({"config": {}}, tuner, "torch", "bf16", "pinned")
     assert pinned[1:] == [{"config": {}}]
 
 

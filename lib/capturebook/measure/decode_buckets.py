@@ -1,6 +1,7 @@
 """One graph for each batch bucket of the decode step: what each takes of memory, and whether its replays stay right."""
 
 import gc
+from functools import partial
 from typing import Any
 
 from ..probes import Probe
@@ -66,14 +67,13 @@ def run(ctx) -> dict:
     stack.requests.positions.copy_(starts(sizes[-1], asked["context"]) - grown)
     shape = stack.layers[0].attention.shape
     ops = triton_ops(switches.kernel, switches.indexer, switches.glue, switches.router)
+    pin = partial(pin_all, shape.heads, cache=step["cache"], keys=step["keys"])
     ctx.stage("capture")
     memory, capture_s, buckets = {}, {}, None
     for way, how in WAYS.items():
         del buckets
         gc.collect()
-        buckets = Buckets(
-            stack, ops, sizes, shape.hidden, lambda size: pin_all(shape.heads, size, step["cache"]), **how
-        )
+        buckets = Buckets(stack, ops, sizes, shape.hidden, pin, **how)
         memory[way], capture_s[way] = buckets.graph_bytes, buckets.capture_s
         _steps(buckets, ctx.seed, sizes[:1], shape)  # a graph takes the rest of its memory when it is first replayed
     ctx.stage("verify")

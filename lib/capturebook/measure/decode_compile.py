@@ -160,7 +160,7 @@ def _second(point: Point, name: str, batch: int) -> dict:
     from .decode_variants import function, pin_all
 
     before = counters["stats"]["unique_graphs"]
-    pin_all(point.heads, batch, point.cache)
+    pin_all(point.heads, batch, point.cache, point.step["keys"])
     point.positions.copy_(point.start)
     step = function(narrowed(point.stack, batch), point.switches[name])
     began = time.monotonic()

@@ -119,7 +119,8 @@ class Point:
         from ..subjects.decode_step.step import KERNEL_HEADS
         from .decode_variants import pin_all
 
-        pin_all(KERNEL_HEADS if self.switches[name].padded else self.heads, self.batch, self.cache)
+        heads = KERNEL_HEADS if self.switches[name].padded else self.heads
+        pin_all(heads, self.batch, self.cache, self.step["keys"])
 
     @contextlib.contextmanager
     def _clock(self, what: str):

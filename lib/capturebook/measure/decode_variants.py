@@ -86,8 +86,8 @@ def padded_to(stack, heads: int, lanes=None):
     return replace(stack, layers=tuple(layers), lanes=lanes)
 
 
-def pin_all(heads: int, batch: int, cache: str) -> None:
-    """Leaves the autotuners of all variants their pinned configurations for this GPU."""
+def pin_all(heads: int, batch: int, cache: str, keys: str) -> None:
+    """Leaves the autotuners of all variants their pinned configurations for this GPU. cache, keys: their formats."""
     from ..kernels.indexer import pinned as indexer_pinned
     from ..kernels.sparse_mla import pinned
     from ..kernels.sparse_mla.op import tuner_of
@@ -97,4 +97,4 @@ def pin_all(heads: int, batch: int, cache: str) -> None:
     for kernel in ("mma", "simt"):
         pinned.pin_entry(tuner_of(kernel, cache), pinned.pinned_entry(kernel, sm, heads, batch, cache))
     for kernel in ("stock", "bounded"):
-        indexer_pinned.pin(kernel, sm)
+        indexer_pinned.pin(kernel, sm, keys)

@@ -74,7 +74,7 @@ def run(ctx) -> dict:
     ctx.stage("compile")
     for given, fields in UNITS[asked["unit"]]:
         heads = KERNEL_HEADS if given.get("padded") else shape.heads
-        pin_all(heads, batch, step["cache"])
+        pin_all(heads, batch, step["cache"], step["keys"])
         full = triton_ops(given.get("kernel", "mma"), given.get("indexer", "bounded"), "fused", "fused")
         ops = replace(torch_ops(), **{field: getattr(full, field) for field in fields})
         with torch.no_grad():

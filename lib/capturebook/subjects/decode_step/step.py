@@ -95,21 +95,21 @@ def build(
     kernels = {**({tuner.base_fn.__name__: tuner} if tuner else {}), **indexer_pinned.TUNERS.get(indexer, {})}
     if device == "cuda":
         heads = KERNEL_HEADS if padded else shape.heads
-        tune(tuner and pinned_entry(kernel, capability(), heads, batch, cache), tuner, indexer, tuning)
+        tune(tuner and pinned_entry(kernel, capability(), heads, batch, cache), tuner, indexer, keys, tuning)
     twin = torch_ops("eager" if glue == "fused" else glue)
     tolerance = FP8_TOLERANCE if experts == "fp8" else TOLERANCE
     return _step(made, ops, twin, tolerance, shape, batch, context, device, kernels)
 
 
-def tune(entry: dict | None, tuner, indexer: str, tuning: str) -> None:
+def tune(entry: dict | None, tuner, indexer: str, keys: str, tuning: str) -> None:
     """Leaves the autotuners of a step as `tuning` says: "live" is the attention kernel's alone, tuned once.
 
     A process that starts cold compiles each configuration of each tuning one after the other, 5 s and more each on a
-    busy host: with the indexer's eleven, and the attention's anew for the lists of every kind of layer, a probe of
-    three layers did not end within a minute. So the first layer's choice serves all layers, and the indexer is pinned.
+    busy host: with the bounded indexer's nine, and the attention's anew for the lists of every kind of layer, a probe
+    of three layers did not end within a minute. So the first layer's choice serves all, and the indexer is pinned.
     """
     if indexer in indexer_pinned.TUNERS:
-        indexer_pinned.pin(indexer, capability())
+        indexer_pinned.pin(indexer, capability(), keys)
     if tuner and tuning == "pinned":
         pin_entry(tuner, entry)
     elif tuner:
