@@ -69,6 +69,12 @@ def cpu(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.fixture
+def head_alone(monkeypatch):
+    """Pages without their sections, whose figures take most of a second each."""
+    monkeypatch.setattr(report, "sections", lambda data: [])
+
+
 def hostile_notebook():
     v4 = nbformat.v4
     figure = '<figure><img src="data:image/png;base64,AAAA" alt="seen"><figcaption>kept</figcaption></figure>'
@@ -128,7 +134,7 @@ def test_without_a_gpu_it_opens_with_what_was_not_decided(cpu, gpu):
     assert "which is not the present code" in with_sample
 
 
-def test_only_a_run_of_the_same_question_is_shown_apart(cpu, gpu, monkeypatch):
+def test_only_a_run_of_the_same_question_is_shown_apart(cpu, gpu, monkeypatch, head_alone):
     """The recorded run says nothing about another subject, hypothesis or question."""
     monkeypatch.setattr(run_data, "SAMPLE", str(gpu))
     data = run_data.RunData.open(cpu)
@@ -147,7 +153,7 @@ def test_only_a_run_of_the_same_question_is_shown_apart(cpu, gpu, monkeypatch):
         assert "Recorded elsewhere" not in report.render(other, run_data.sample_run(other))
 
 
-def test_the_head_names_a_users_own_step_and_no_folder_of_the_machine(cpu):
+def test_the_head_names_a_users_own_step_and_no_folder_of_the_machine(cpu, head_alone):
     data = run_data.RunData.open(cpu)
     assert "The step:" not in report.render(data), "the built-in one needs no name"
     given = {**data.info["parameters"], "subject": "/srv/someone/kernels/mine.py:build", "options": {"width": 64}}
@@ -156,12 +162,12 @@ def test_the_head_names_a_users_own_step_and_no_folder_of_the_machine(cpu):
     assert "build  in  kernels/mine.py , with  width=64" in head and "someone" not in head
 
 
-def test_what_the_fix_costs_stands_beside_it(gpu):
+def test_what_the_fix_costs_stands_beside_it(gpu, head_alone):
     data = run_data.RunData.open(gpu)
     lost = {"caveats": ["overlap lost: the captured graph is one chain"]}
     whole = [r.model_copy(update=lost) if r.arm == fake_run.arm("events") else r for r in data.whole]
     page = Outline(report.render(replace(data, whole=whole))).text
-    assert page.index("The fix costs") < page.index("Gain") < page.index("Rivals: predicted and seen")
+    assert page.index("Verdict") < page.index("The fix costs") < page.index("Gain")
 
 
 def test_what_has_nothing_to_say_is_left_out(tmp_path):
@@ -184,7 +190,7 @@ def test_what_has_nothing_to_say_is_left_out(tmp_path):
     assert '<th scope="row">commit</th>' not in page and '<th scope="row">code</th>' in page
 
 
-def test_a_decided_run_shows_no_other_runs_verdict(gpu):
+def test_a_decided_run_shows_no_other_runs_verdict(gpu, head_alone):
     data = run_data.RunData.open(gpu)
     assert "Recorded elsewhere" not in report.render(data, data)
 
