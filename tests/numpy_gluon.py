@@ -2,7 +2,7 @@
 
 Layouts are left out: the compiler itself refuses a conversion that is said to be trivial and is not. A pointer is an
 address in one array of bytes, so that every byte that a kernel reads or writes is one that was placed there. Enough of
-the language for gluon_columns.py; bf16 is kept as its 16 bits.
+the language for gluon_columns.py (numpy_wgmma.py has the rest); bf16 is kept as its 16 bits.
 """
 
 import operator
@@ -13,6 +13,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+
+from capturebook.kernels.sparse_mla.formats import page_stride
 
 KINDS = {"int16": np.int16, "int32": np.int32, "int64": np.int64, "uint8": np.uint8, "bool": np.bool_}
 KINDS |= {"float32": np.float32, "bfloat16": np.uint16}
@@ -184,6 +186,24 @@ def language(memory: Memory, place: list[int], programs: list[int]) -> SimpleNam
     )
 
 
+def finish(top, total, sink_log2, final):
+    """tiles.finish."""
+    base = np.where(np.isneginf(top.values), 0.0, top.values)
+    denominator = total.values + (np.exp2(sink_log2.values - base) if final else 0.0)
+    with np.errstate(divide="ignore"):
+        factor = np.where(denominator == 0.0, 0.0, 1.0 / denominator)
+        lse = np.where(total.values == 0.0, -np.inf, (base + np.log2(total.values)) * np.log(2.0))
+    return Tensor(factor.astype(np.float32), "float32"), Tensor(lse.astype(np.float32), "float32")
+
+
+def locate(slots, in_window, window_page, extra_page):
+    """fp8_rows.locate, by division."""
+    tokens = np.where(getattr(in_window, "values", in_window), window_page, extra_page)
+    page, token = np.divmod(np.maximum(slots.values, 0).astype(np.int64), tokens)
+    start = page * np.where(tokens == window_page, page_stride(window_page), page_stride(extra_page))
+    return Tensor(start + token * 576, "int64"), Tensor(start + tokens * 576 + token * 8, "int64")
+
+
 def mma(a, b, acc):
     product = np.matmul(from_bf16(a.values).astype(np.float64), from_bf16(b.values).astype(np.float64))
     return Tensor((product + acc.values).astype(np.float32), "float32")
@@ -196,5 +216,6 @@ def run_sources(names: list[str], namespace: dict) -> dict:
     for name in names:
         path = Path(find_spec(f"capturebook.kernels.sparse_mla.{name}").origin)
         text = re.sub(r"^from [^\n]*import (\([^)]*\)|[^\n]*)\n", "", path.read_text(), flags=re.MULTILINE)
-        exec(compile(text.replace("= gluon.jit(tl_load_length.fn)", "= load_length"), path, "exec"), namespace)
+        text = re.sub(r"= gluon\.jit\(tl_(\w+)\.fn\)", r"= \1", text)  # tl's functions, which the namespace holds
+        exec(compile(text, path, "exec"), namespace)
     return namespace

@@ -5,25 +5,8 @@ import pytest
 import torch
 
 from capturebook.kernels.sparse_mla import decode_reference, error
-from capturebook.kernels.sparse_mla.formats import page_stride
 from capturebook.kernels.sparse_mla.inputs import make_inputs
-from numpy_gluon import Memory, Shared, Tensor, language, mma, run_sources
-
-
-def finish(top, total, sink_log2, final):
-    base = np.where(np.isneginf(top.values), 0.0, top.values)
-    denominator = total.values + (np.exp2(sink_log2.values - base) if final else 0.0)
-    with np.errstate(divide="ignore"):
-        factor = np.where(denominator == 0.0, 0.0, 1.0 / denominator)
-        lse = np.where(total.values == 0.0, -np.inf, (base + np.log2(total.values)) * np.log(2.0))
-    return Tensor(factor.astype(np.float32), "float32"), Tensor(lse.astype(np.float32), "float32")
-
-
-def locate(slots, in_window, window_page, extra_page):
-    tokens = np.where(getattr(in_window, "values", in_window), window_page, extra_page)
-    page, token = np.divmod(np.maximum(slots.values, 0).astype(np.int64), tokens)
-    start = page * np.where(tokens == window_page, page_stride(window_page), page_stride(extra_page))
-    return Tensor(start + token * 576, "int64"), Tensor(start + tokens * 576 + token * 8, "int64")
+from numpy_gluon import Memory, Shared, Tensor, finish, language, locate, mma, run_sources
 
 
 def run(inputs, splits):
