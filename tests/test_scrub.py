@@ -92,6 +92,11 @@ def test_a_host_called_like_a_word_is_left_in_the_text(home, monkeypatch):
     assert scrub.scrub("compute capability 9.0", "other") == "compute capability 9.0"
 
 
+def test_the_root_of_the_file_system_is_no_folder_to_hide(home, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/", str(home / "lib")]))
+    assert scrub.scrub(f"a/b in /etc/c, {home}/lib/d and {home}/e", "another") == "a/b in /etc/c, d and ~/e"
+
+
 def test_a_folder_has_one_name_in_every_process():
     """The package's folder is also on the path of a probe: which of two names it gets must not turn on hashing."""
     code = "from capturebook.probes.scrub import *; print(relative(__import__('capturebook').__file__), scrub('%s'))"

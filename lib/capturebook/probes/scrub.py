@@ -32,7 +32,8 @@ def _prefixes(run: str | None) -> list[tuple[str, str]]:
         pairs.append((home, "~"))
     named: dict[str, str] = {}
     for folder, name in pairs:
-        named.setdefault(folder.rstrip("/") + "/", f"{name}/" if name else "")
+        if folder.rstrip("/"):  # a checkout in / or PYTHONPATH=/ names nobody, and would take every slash
+            named.setdefault(folder.rstrip("/") + "/", f"{name}/" if name else "")
     return sorted(named.items(), key=lambda pair: -len(pair[0]))
 
 
