@@ -202,6 +202,14 @@ def test_a_long_step_is_replayed_less_often_a_sample():
     assert max(count for graph, count in calls if graph == 50.0) == 1 and calls.count((1.0, 8)) == 4
 
 
+def test_what_a_call_takes_without_a_graph():
+    took, pinned = iter([90.0, 4.0, 6.0, 5.0, 70.0, 3.0, 1.0, 2.0]), []
+    point = SimpleNamespace(graphs=dict.fromkeys(["stock", "and overlap"]), layers=2, pin=pinned.append)
+    point._clock, point._call_ms = lambda what: contextlib.nullcontext(), lambda name: next(took)
+    assert decode_point.Point.called_us(point) == {"stock": 2500.0, "and overlap": 1000.0}
+    assert pinned == ["stock", "and overlap"]
+
+
 class Timed:
     """A point as the job uses it: everything is right but at batch 8, and batch 256 does not fit."""
 
@@ -229,6 +237,9 @@ class Timed:
     def ends_us(self):
         return 5.0
 
+    def called_us(self):
+        return dict.fromkeys(self.asked["variants"], 7.0)
+
     def described(self, name):
         return {"nodes": 30.0, "parallel": False}
 
@@ -241,8 +252,9 @@ def test_places_of_one_process(monkeypatch):
     monkeypatch.setattr(decode_sweep, "Point", Timed)
     monkeypatch.setattr(decode_sweep, "foreign_processes", lambda: [])
     variants = {name: {"kernel": name, "tuning": "pinned"} for name in ("stock", "and overlap")}
-    shared = {"context": 8192, "max_context": 131072, "profile": False, "variants": variants}
-    asked = {"layer": "csa", "step": {"tp": 8}, "places": [{"batch": batch, **shared} for batch in (1, 8, 64, 256)]}
+    shared = {"context": 8192, "max_context": 131072, "variants": variants}
+    places = [{"batch": batch, "profile": batch == 1, **shared} for batch in (1, 8, 64, 256)]
+    asked = {"layer": "csa", "step": {"tp": 8}, "places": places}
     job = context(asked, samples=2)
     found = decode_sweep.run(job)
     record = recorded({**job.fields, **found}, asked)
@@ -250,6 +262,7 @@ def test_places_of_one_process(monkeypatch):
     assert len(points) == 8 and Timed.drawn == 1 and found["status"] == "pass"
     assert points["stock", 64]["us"] == [64.0, 64.0] and points["stock", 64]["median_us"] == 64.0
     assert points["and overlap", 1]["layer"] == "csa" and points["and overlap", 1]["ends_us"] == 5.0
+    assert points["stock", 1]["called_us"] == 7.0 and "called_us" not in points["stock", 64]
     assert points["stock", 8]["status"] == "wrong" and points["stock", 8]["us"] == []
     assert "is off by 1.0 (not timed)" in points["stock", 8]["reason"]
     assert points["stock", 256]["status"] == "skipped" and "does not fit" in points["stock", 256]["reason"]

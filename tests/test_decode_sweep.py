@@ -232,7 +232,14 @@ def test_what_is_shown_of_it(monkeypatch):
             for kind, us in (("swa", 300.0), ("csa", 900.0), ("hca", 500.0)):
                 classes = {} if name == "and overlap" else {"attention": us / 2, "gemm": us / 4, "glue": us / 4}
                 points.append(timed(name, kind, us / (number + 1), batch, **classes))
-    extra = {"tokens_per_second": 1.0, "step": decode_point.DEFAULTS, "status": "pass", "reason": ""}
+    extra = {
+        "tokens_per_second": 1.0,
+        "nodes": 10.0,
+        "called_us": 4321.0,
+        "step": decode_point.DEFAULTS,
+        "status": "pass",
+        "reason": "",
+    }
     points = [point | extra for point in points]
     monkeypatch.setattr(figures_decode, "sweep_points", lambda records: records)  # points are made above
     monkeypatch.setattr(figures_decode, "jobs", lambda records: None)
@@ -249,6 +256,9 @@ def test_what_is_shown_of_it(monkeypatch):
         "8 GPUs, memory fraction 0.9, beside the story's 2.58 million",
         "Tokens a second of one rank over concurrency",
         "All 48 rows",
+        "Uncaptured µs",
+        "4321",
+        "430 to 430",
     ):
         assert text in shown.text, text
     assert shown.html.count("<figure>") == 2 and "extrapolated to 2 + 21 + 20 layers" in shown.html

@@ -1,6 +1,7 @@
 """One point of the decode step's sweep: layers of one kind, a captured graph of each variant, checks and times."""
 
 import contextlib
+import statistics
 import time
 from functools import partial
 
@@ -143,6 +144,30 @@ class Point:
                 lambda timed: self._replays_ms(*timed) / timed[1],
             )
         return {name: [ms * 1e3 / self.layers for ms in samples] for name, samples in found.items()}
+
+    def called_us(self, calls: int = 3) -> dict[str, float]:
+        """{variant: median us of one layer} without a graph, launched from Python; the first call does not count."""
+        import torch
+
+        found = {}
+        with torch.no_grad(), self._clock("called"):
+            for name in self.graphs:
+                self.pin(name)
+                samples = [self._call_ms(name) for _ in range(1 + calls)][1:]
+                found[name] = statistics.median(samples) * 1e3 / self.layers
+        return found
+
+    def _call_ms(self, name: str) -> float:
+        import torch
+
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.positions.copy_(self.start)
+        torch.cuda.synchronize()
+        start.record()
+        self.functions[name](*self.inputs)
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end)
 
     def _replays_ms(self, graph, count: int) -> float:
         import torch

@@ -13,7 +13,8 @@ from .rows import place_name, sample_name
 
 
 def run(ctx) -> dict:
-    """Job: every variant of each place against float64, then timed in turn; GPU time by class from a profiled replay.
+    """Job: every variant of each place against float64, then timed in turn; GPU time by class from a profiled replay,
+    and the time of a call without a graph, where kernels are looked at.
 
     A place where one variant is wrong has no times, and says so; one that does not fit is skipped. `not_run` beside
     another process on the GPU.
@@ -60,8 +61,10 @@ def _measured(ctx, point: Point, place: dict, checks: list[dict], samples: dict)
     if point.asked["layer"] == "csa":
         found["ends_us"] = point.ends_us()
     classes = point.classes(place["profile"])
+    called = point.called_us() if place["profile"] else {}
     found["variants"] = {
         name: {**place["variants"][name], **point.spread(us[name]), **point.described(name), **classes[name]}
+        | ({"called_us": called[name]} if called else {})
         for name in us
     }
     checks += [check | {"call": sample_name(place, check["call"])} for check in here]

@@ -33,6 +33,7 @@ def layers(points: list[dict]) -> Block:
     if not timed:
         return paragraph(NOT_HERE)
     columns = ["Layer", "Batch", "Context", "Rung", "µs", "Gain", "tok/s", *(f"{c} µs" for c in CLASSES), "Launches"]
+    columns += ["Uncaptured µs"] if any("called_us" in p for p in timed) else []
     first = {}
     rows, key = [], fullest(timed)
     for p in timed:
@@ -45,6 +46,7 @@ def layers(points: list[dict]) -> Block:
                 p["layer"], p["batch"], f"{p['context']} of {p['max_context']}", p["variant"], f"{p['median_us']:.1f}",
                 f"{first[place] / p['median_us']:.2f}x", f"{p['tokens_per_second']:,.0f}", *classes,
                 f"{launches:.0f}" if launches else None,
+                *([f"{p['called_us']:.0f}" if "called_us" in p else None] if "Uncaptured µs" in columns else []),
             ]
         )  # fmt: skip
     shown = [row for row, p in zip(rows, timed) if (p["batch"], p["context"], p["max_context"]) == key]
