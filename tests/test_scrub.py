@@ -108,3 +108,15 @@ def test_a_folder_has_one_name_in_every_process():
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
         said.add(done.stdout.strip())
     assert said == {"lib/capturebook/__init__.py lib/capturebook/probes/scrub.py"}
+
+
+def test_a_long_log_keeps_its_beginning_and_its_end(tmp_path):
+    log = tmp_path / "probe.log"
+    log.write_bytes(b"first\n" + b"x" * (4 << 20) + b"\nlast\n")
+    scrub.scrub_file(log, str(tmp_path), scrub.LOG_BYTES)
+    text = log.read_text()
+    assert text.startswith("first\n") and text.endswith("\nlast\n")
+    assert len(text) < 2 << 20 and "bytes left out" in text
+    log.write_text("short\n")
+    scrub.scrub_file(log, str(tmp_path), scrub.LOG_BYTES)
+    assert log.read_text() == "short\n"
