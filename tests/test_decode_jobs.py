@@ -12,10 +12,6 @@ from typing import get_args
 import pytest
 import torch
 
-from capturebook.kernels import indexer
-from capturebook.kernels.indexer.inputs import make_inputs
-from capturebook.kernels.indexer.reference import slots_of
-from capturebook.kernels.sparse_mla import decode_reference
 from capturebook.measure import (
     decode_buckets,
     decode_compile,
@@ -28,7 +24,7 @@ from capturebook.measure.rows import sweep_points
 from capturebook.records import Record, Subject
 from capturebook.records.record import Stage
 from capturebook.report import conclusions, figures_decode, figures_decode_jobs
-from capturebook.subjects.decode_step import buckets, reference, step
+from capturebook.subjects.decode_step import buckets, step
 from capturebook.subjects.decode_step.step import assemble, starts
 
 KINDS = ["swa", "csa", "hca"]
@@ -197,7 +193,7 @@ def test_a_long_step_is_replayed_less_often_a_sample():
         return graph * count
 
     point = SimpleNamespace(graphs={"fast": 1.0, "slow": 50.0}, layers=2)
-    point._clock, point._replays_ms = lambda what: contextlib.nullcontext(), replays_ms
+    point.clock, point._replays_ms = lambda what: contextlib.nullcontext(), replays_ms
     assert decode_point.Point.time(point, 3) == {"fast": [500.0] * 3, "slow": [25000.0] * 3}
     assert max(count for graph, count in calls if graph == 50.0) == 1 and calls.count((1.0, 8)) == 4
 
@@ -205,7 +201,7 @@ def test_a_long_step_is_replayed_less_often_a_sample():
 def test_what_a_call_takes_without_a_graph():
     took, pinned = iter([90.0, 4.0, 6.0, 5.0, 70.0, 3.0, 1.0, 2.0]), []
     point = SimpleNamespace(graphs=dict.fromkeys(["stock", "and overlap"]), layers=2, pin=pinned.append)
-    point._clock, point._call_ms = lambda what: contextlib.nullcontext(), lambda name: next(took)
+    point.clock, point._call_ms = lambda what: contextlib.nullcontext(), lambda name: next(took)
     assert decode_point.Point.called_us(point) == {"stock": 2500.0, "and overlap": 1000.0}
     assert pinned == ["stock", "and overlap"]
 
@@ -243,13 +239,11 @@ class Timed:
     def described(self, name):
         return {"nodes": 30.0, "parallel": False}
 
-    def classes(self, wanted):
-        return {name: {"classes": None} for name in self.asked["variants"]}
-
 
 def test_places_of_one_process(monkeypatch):
     """A wrong place and one that does not fit have their reasons, others keep their times; weights are shared."""
     monkeypatch.setattr(decode_sweep, "Point", Timed)
+    monkeypatch.setattr(decode_sweep, "classes", lambda point, wanted: dict.fromkeys(point.asked["variants"], {}))
     monkeypatch.setattr(decode_sweep, "foreign_processes", lambda: [])
     variants = {name: {"kernel": name, "tuning": "pinned"} for name in ("stock", "and overlap")}
     shared = {"context": 8192, "max_context": 131072, "variants": variants}
@@ -269,56 +263,3 @@ def test_places_of_one_process(monkeypatch):
     assert all(check["ok"] for check in found["checks"]) and len(found["checks"]) == 4
     alone = context(asked | {"places": asked["places"][1:2]}, samples=2)
     assert decode_sweep.run(alone)["status"] == "wrong"
-
-
-@pytest.mark.parametrize("at_once", [2**30, 1])
-def test_attention_of_many_requests_is_that_of_each(monkeypatch, at_once):
-    """The judge's attention against the kernels' reference: padding, lengths, rows without anything, sinks."""
-    monkeypatch.setattr(reference, "AT_ONCE", at_once)
-    generator = torch.Generator().manual_seed(0)
-    draw = functools.partial(torch.randn, generator=generator, dtype=torch.float64)
-    window, extra = draw(40, 512), draw(50, 512)
-    indices = [torch.randint(-1, n, (4, w), generator=generator, dtype=torch.int32) for n, w in ((40, 6), (50, 9))]
-    lengths = [torch.tensor([6, 0, 3, 1], dtype=torch.int32), torch.tensor([9, 0, 0, 4], dtype=torch.int32)]
-    sink = torch.tensor([0.3, torch.inf, -torch.inf], dtype=torch.float64)
-    tensors = (window, indices[0], lengths[0], extra, indices[1], lengths[1], sink)
-    q = draw(4, 3, 512)
-    got, want = (of(q, *tensors, 512**-0.5) for of in (reference.attend, decode_reference))
-    assert torch.allclose(got[0], want[0], rtol=1e-12, atol=1e-12) and torch.allclose(got[1], want[1], rtol=1e-12)
-    assert not got[0][1].any() and bool(torch.isneginf(got[1][1]).all())
-
-
-@pytest.mark.parametrize("at_once", [2**30, 1])
-@pytest.mark.parametrize("key_format", ["bf16", "fp8"])
-def test_selections_of_many_requests_are_judged_as_each_is(monkeypatch, at_once, key_format):
-    """The judge's gap against the kernels' error metric: right selections, and every way of being wrong."""
-    monkeypatch.setattr(reference, "AT_ONCE", at_once)
-    inputs = make_inputs(3, 4, 1024, 2048, key_format=key_format)
-    q, weights, keys, table, lengths = inputs.args()
-    lengths = torch.tensor([int(lengths[0]), 40, 0, 64], dtype=torch.int32)
-    args, scores = (q, weights, keys, table, lengths), indexer.scores_reference(q, weights, keys, table, lengths)
-    right = indexer.select_twin(*args, 64)
-
-    def changed(*changes):
-        found = right.clone()
-        for row, column, value in changes:
-            found[row, column] = value
-        return found
-
-    worse = next(s for s in slots_of(table, lengths, 64)[0].tolist() if s not in right[0].tolist())
-    cases = {
-        "right": right,
-        "another order": right.roll(5, 1)[:, :64].where(right >= 0, right),
-        "a worse one": changed((0, 7, worse)),
-        "twice": changed((0, 7, int(right[0, 8]))),
-        "nobody's": changed((0, 7, 1)),
-        "none of an empty row": changed((2, 0, int(right[0, 0]))),
-        "padding first": changed((1, 0, -1)),
-        "too many": changed((1, 40, int(right[1, 0]))),
-    }
-    for name, chosen in cases.items():
-        want = indexer.error(chosen, scores, table, lengths)
-        assert reference.selection_gap(chosen, *args) == pytest.approx(want, abs=1e-12), name
-    assert reference.selection_gap(right, *args) == 0.0 < reference.selection_gap(cases["a worse one"], *args) < 1
-    nobody = torch.zeros(4, dtype=torch.int32)
-    assert reference.selection_gap(torch.full_like(right, -1), *args[:4], nobody) == 0.0

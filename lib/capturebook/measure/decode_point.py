@@ -3,7 +3,6 @@
 import contextlib
 import statistics
 import time
-from functools import partial
 
 from ..records import finite
 from . import timing
@@ -39,7 +38,7 @@ class Point:
 
     def __init__(self, asked: dict, seed: int, layers: int = LAYERS, weights: list | None = None):
         self.asked, self.batch, self.layers, self.seconds = asked, asked["batch"], layers, {}
-        with self._clock("build"):
+        with self.clock("build"):
             self._build(seed, weights)
 
     def _build(self, seed: int, weights: list | None) -> None:
@@ -72,9 +71,9 @@ class Point:
         """
         import torch
 
-        with torch.no_grad(), self._clock("capture"):
+        with torch.no_grad(), self.clock("capture"):
             self._capture(name, keep)
-        with torch.no_grad(), self._clock("reference"):
+        with torch.no_grad(), self.clock("reference"):
             self.positions.copy_(self.start)
             self.graphs[name].replay()
             for output in self.outputs[name].values():
@@ -124,7 +123,7 @@ class Point:
         pin_all(heads, self.batch, self.cache, self.step["keys"])
 
     @contextlib.contextmanager
-    def _clock(self, what: str):
+    def clock(self, what: str):
         """Adds to `seconds` what runs inside."""
         began = time.monotonic()
         yield
@@ -133,7 +132,7 @@ class Point:
     def time(self, rounds: int) -> dict[str, list[float]]:
         """{variant: [us of one layer]}, variants in turn."""
         counts = {}
-        with self._clock("time"):
+        with self.clock("time"):
             for name, graph in self.graphs.items():
                 once = self._replays_ms(graph, 1)
                 counts[name] = max(1, min(REPLAYS, int(SAMPLE_MS / once)))
@@ -150,7 +149,7 @@ class Point:
         import torch
 
         found = {}
-        with torch.no_grad(), self._clock("called"):
+        with torch.no_grad(), self.clock("called"):
             for name in self.graphs:
                 self.pin(name)
                 samples = [self._call_ms(name) for _ in range(1 + calls)][1:]
@@ -188,44 +187,6 @@ class Point:
 
         seen = describe(self.graphs[name].raw_cuda_graph())
         return {"nodes": sum(seen["nodes"].values()) / self.layers, "parallel": seen["parallel"]}
-
-    def classes(self, wanted: bool = True) -> dict[str, dict]:
-        """{variant: us and launches of a layer by class and the longest kernels; seconds of its first call}.
-
-        classes is None if not wanted, with lanes, whose kernels run side by side, and compiled whole, where kernels are
-        of several. All variants are in one profile, which takes longer to begin and to end than a step does.
-        """
-        import torch
-
-        from .decode_variants import function
-        from .kernel_classes import labelled, launched, part, parted, profile, times
-
-        found = {name: {"classes": None, "first_call_s": self.first_call_s[name]} for name in self.graphs}
-        names = [name for name in self.graphs if not self.switches[name].overlap and not self.switches[name].whole]
-        if not wanted or not names:
-            return found
-        plain = {name: partial(function(self.stack, self.switches[name], labelled), *self.inputs) for name in names}
-
-        def run():
-            for name in names:
-                self.pin(name)
-                for how, step in (("plain", plain[name]), ("replay", self.graphs[name].replay)):
-                    self.positions.copy_(self.start)
-                    torch.cuda.synchronize()
-                    with part(f"{name}: {how}"):
-                        step()
-
-        with torch.no_grad(), self._clock("profile"):
-            events = parted(profile(run))
-        for name in names:
-            seen = times(events[f"{name}: replay"], launched(events[f"{name}: plain"]))
-            found[name] |= {
-                "classes": {group: us / self.layers for group, us in seen["us"].items()},
-                "launches": {group: count / self.layers for group, count in seen["launches"].items()},
-                "top": [{**one, "us": one["us"] / self.layers} for one in seen["top"]],
-                "unmatched": seen["unmatched"],
-            }
-        return found
 
     def ends_us(self) -> float:
         """Median us of the embedding and of all behind the last layer, on this rank: its part of the vocabulary."""

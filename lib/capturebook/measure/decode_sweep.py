@@ -8,6 +8,7 @@ one and draw them takes longer than to measure a place.
 import gc
 
 from .decode_point import DEFAULTS, Point
+from .decode_profile import classes
 from .gpu_processes import foreign_processes, refusal
 from .rows import place_name, sample_name
 
@@ -60,10 +61,10 @@ def _measured(ctx, point: Point, place: dict, checks: list[dict], samples: dict)
     found = {**point.sizes(), "seconds": point.seconds}
     if point.asked["layer"] == "csa":
         found["ends_us"] = point.ends_us()
-    classes = point.classes(place["profile"])
+    by_class = classes(point, place["profile"])
     called = point.called_us() if place["profile"] else {}
     found["variants"] = {
-        name: {**place["variants"][name], **point.spread(us[name]), **point.described(name), **classes[name]}
+        name: {**place["variants"][name], **point.spread(us[name]), **point.described(name), **by_class[name]}
         | ({"called_us": called[name]} if called else {})
         for name in us
     }
