@@ -30,7 +30,7 @@ def fp8_bytes(rows: int, d: int) -> int:
 
 
 def chain_cost(batch: int, d: int = 4096, heads: int = 64, q: int = 1024, width: int = 2048) -> Cost:
-    """Cost of the glue of one layer: what `subjects.glue:build` with chain=True runs; fp8 cache.
+    """Cost of the glue of one layer: what `subjects.glue_chain:build` runs; fp8 cache.
 
     Twice `mhc_post_pre_norm`: `mhc_cost`, and the normed stream also in fp8, with the norm's weights. Query latent and
     cache entry, query heads, attention output, SwiGLU: inputs and outputs once, gains in fp32, a row of the table and

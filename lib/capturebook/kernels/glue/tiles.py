@@ -76,7 +76,7 @@ def to_e4m3(value, E4M3: tl.constexpr):
 
 @triton.jit
 def quantise_groups(groups, E4M3: tl.constexpr):
-    """(e4m3 bytes [G, N], scales [G] fp32) of groups [G, N] fp32, as `reference.quantise_reference` has them."""
+    """(e4m3 bytes [G, N], scales [G] fp32) of groups [G, N] fp32, as `reference_rows.quantise_reference` has them."""
     exponent = scale_exponents(groups, 1e-4)
     return to_e4m3(groups * power_of_two(254 - exponent)[:, None], E4M3), power_of_two(exponent)
 

@@ -12,7 +12,7 @@ BOUNDED_CONFIGS = [
     triton.Config({"PROGRAMS": programs, "TURN": turn}, num_warps=4, num_stages=stages)
     for programs, turn, stages in ((264, 0, 5), (396, 0, 3), (396, 2, 3), (528, 2, 2), (528, 0, 3), (1056, 0, 2))
 ]
-"""PROGRAMS: CTAs in the fixed grid; the counts are 2 to 6 for each of an H200's 132 SMs. TURN: how many pages the turn
+"""PROGRAMS: CTAs in the fixed grid; the counts are 2 to 8 for each of an H200's 132 SMs. TURN: how many pages the turn
 to another request counts for, at most: it empties the pipeline."""
 
 NEAR = tl.constexpr(128)
