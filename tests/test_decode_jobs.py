@@ -138,6 +138,17 @@ def test_what_compiling_a_step_takes(on_cpu, monkeypatch):
     assert second["batch"] == 2 and second["graphs"] == 1
 
 
+def test_who_compiles_side_by_side_shares_the_cores(monkeypatch):
+    from torch._inductor import async_compile, config
+
+    begun = []
+    monkeypatch.setattr(config, "compile_threads", 1)
+    monkeypatch.setattr(decode_compile.os, "sched_getaffinity", lambda pid: set(range(16)))
+    for name in ("warm_pool", "wakeup"):
+        monkeypatch.setattr(async_compile.AsyncCompile, name, lambda: begun.append(config.compile_threads))
+    assert [decode_compile._workers(beside) for beside in (3, 1, 40)] == [5, 16, 1] and begun == [5, 5, 16, 16, 1, 1]
+
+
 def test_what_is_shown_of_torch_compile():
     asked = {"part": "compile", "layer": "csa", "batch": 64, "second": 8, "context": 2048, "max_context": 4096}
     plain, overlap = decode_compile.COMPILED[0], decode_compile.COMPILED[2]
