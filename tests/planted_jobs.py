@@ -13,6 +13,36 @@ def leave(ctx):
     os._exit(7)
 
 
+def leave_a_copy(ctx):
+    """The probe's own process dies, and a copy of it goes on and comes to its end."""
+    ctx.stage("warmup")
+    copy = os.fork()
+    if copy:
+        os.waitpid(copy, 0)
+        os._exit(7)
+    ctx.stage("replay")
+    return {"status": "pass"}
+
+
+def forge(ctx):
+    """A copy of the probe's process writes the result by itself; the probe leaves as if nothing were wrong."""
+    ctx.stage("warmup")
+    copy = os.fork()
+    if copy:
+        os.waitpid(copy, 0)
+        os._exit(0)
+    said = {"nonce": ctx.nonce, "probe": ctx.probe.id, "pid": os.getpid(), "fields": {"status": "pass"}}
+    (ctx.scratch / "result.json").write_text(json.dumps(said))
+    os._exit(0)
+
+
+def killed_after_its_result(ctx):
+    """The result is whole, and then the process does not end as one that is done."""
+    said = {"nonce": ctx.nonce, "probe": ctx.probe.id, "pid": os.getpid(), "fields": {"status": "pass"}}
+    (ctx.scratch / "result.json").write_text(json.dumps(said))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def kill_self(ctx):
     ctx.stage("capture")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -48,6 +48,9 @@ def test_a_child_finds_triton_hashed(pool):
     ("job", "status", "says", "stage"),
     [
         ("leave", "fail", "died: exit code 7 at warmup", "warmup"),
+        ("leave_a_copy", "fail", "died: exit code 7 at warmup", "warmup"),
+        ("forge", "fail", "the result is another process's", "warmup"),
+        ("killed_after_its_result", "fail", "died: signal 9 (SIGKILL) at launch", "launch"),
         ("kill_self", "fail", "died: signal 9 (SIGKILL) at capture", "capture"),
         ("segfault", "fail", "died: signal 11 (SIGSEGV) at replay", "replay"),
         ("stale_result", "not_run", "another run's", "launch"),

@@ -26,6 +26,8 @@ class Context:
     folders: tuple[str, ...] = ()
     given: dict[str, Any] = field(default_factory=dict)
     """What the pool found for this probe: {"winners": tuning of a feeder, "caches": files in each cache folder}."""
+    pid: int = field(default_factory=os.getpid)
+    """The probe's own process. A step that forks may send its copy on through the driver: that is not the probe."""
 
     @property
     def args(self) -> dict[str, Any]:
@@ -36,7 +38,9 @@ class Context:
         return self.probe.seed
 
     def stage(self, name: str) -> None:
-        """Say that a stage begins: the parent shows it, and a death is placed in it."""
+        """Say that a stage begins: the parent shows it, and a death is placed in it. Of a forked copy: nothing."""
+        if os.getpid() != self.pid:
+            return
         line = json.dumps({"stage": name, "t": time.time(), "nonce": self.nonce})
         with open(self.scratch / "stages", "a") as file:
             file.write(line + "\n")
@@ -55,8 +59,11 @@ def main(request: dict) -> None:
     if request["cwd"]:
         os.chdir(request["cwd"])
     result = _run_job(ctx)
+    if os.getpid() != ctx.pid:
+        print("a forked copy of the probe came to its end; the result is not its to write", flush=True)
+        os._exit(1)
     ctx.stage("done")
-    _write(scratch / "result.json", {"nonce": ctx.nonce, "probe": probe.id, "fields": result})
+    _write(scratch / "result.json", {"nonce": ctx.nonce, "probe": probe.id, "pid": ctx.pid, "fields": result})
     sys.stdout.flush()
     sys.stderr.flush()
     # Interpreter shutdown can hang or crash in a poisoned CUDA context, after the result is safe.

@@ -79,21 +79,28 @@ def _judge_end(probe: Probe, nonce: str, scratch: Path, end: dict, stage: str) -
         return {"status": "not_run", "reason": end["reason"], "stage": "none"}
     if end["why"] == "lost":
         return {"status": "fail", "reason": f"died: its supervisor was killed at {stage}"}
-    path = scratch / "result.json"
+    path, died = scratch / "result.json", _died(end, stage)
     if not path.exists():
-        if end["signal"] is not None:
-            return {"status": "fail", "reason": f"died: signal {end['signal']} ({_name(end['signal'])}) at {stage}"}
-        return {"status": "fail", "reason": f"died: exit code {end['code']} at {stage}, without a result"}
+        return {"status": "fail", "reason": died + ("" if end["signal"] else ", without a result")}
     try:
         result = json.loads(path.read_text())
         if result["nonce"] != nonce or result["probe"] != probe.id:
             return {"status": "not_run", "reason": "the result file is another run's or another probe's"}
+        if result["pid"] != end["pid"]:
+            return {"status": "fail", "reason": f"{died}; the result is another process's, such as a forked copy's"}
         fields = result["fields"]
         Record(**common(probe, _Named(nonce)), **fields, started="", ended="")
     except (ValueError, KeyError, TypeError) as error:
         line = str(error).replace("\n", " ")[:300]
         return {"status": "not_run", "reason": f"the result file does not parse: {line}"}
-    return fields
+    # A failure stands, with its chain, whatever came of the process afterwards; nothing else does.
+    return {"status": "fail", "reason": died} if end["code"] != 0 and fields["status"] != "fail" else fields
+
+
+def _died(end: dict, stage: str) -> str:
+    if end["signal"] is not None:
+        return f"died: signal {end['signal']} ({_name(end['signal'])}) at {stage}"
+    return f"died: exit code {end['code']} at {stage}"
 
 
 STACKS = "stacks"

@@ -37,6 +37,7 @@ def main(connection: socket.socket) -> int:
     end = {
         "event": "ended",
         "why": why,
+        "pid": pid,
         "code": os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
         "signal": os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None,
         "left_behind": len(strangers) if status == 0 else 0,
