@@ -147,9 +147,9 @@ def test_compilations_come_first_and_side_by_side():
     probes = planned(batches=[8, 64])
     first = [probe.exclusive for probe in probes].index(True)
     assert not any(probe.exclusive for probe in probes[:first]) and all(probe.exclusive for probe in probes[first:])
-    assert parts_of(probes)[:first] == ["compile"] * 3 + ["warm"] * 2 * len(decode_warm.UNITS)
+    assert parts_of(probes)[:first] == ["compile"] * 4 + ["warm"] * 2 * len(decode_warm.UNITS)
     timed = parts_of(probes)[first:]
-    assert timed[:4] == ["point"] * 3 + ["buckets"] and timed[-4:] == ["compile"] * 2 + ["point"] * 2
+    assert timed[:4] == ["point"] * 3 + ["buckets"] and timed[-5:] == ["compile"] * 3 + ["point"] * 2
     assert len({probe.id for probe in probes}) == len(probes)
     switches = set(Switches.__dataclass_fields__)
     fields = [field for unit in decode_warm.UNITS.values() for _, found in unit for field in found]

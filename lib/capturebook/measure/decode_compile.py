@@ -1,4 +1,5 @@
-"""torch.compile on the decode step: breaks, recompiles, what compiling costs, what it gains, and what it composes with.
+"""torch.compile on the decode step: breaks, recompiles, what compiling costs, what it gains, and what it composes with;
+the whole step compiled, or each function of its glue by itself.
 
 Twice for each variant: cold, beside other compilations, then alone on the GPU with what that left in Inductor's cache,
 where it is timed in turns with the same step captured as it is, and with the fused Triton one.
@@ -17,6 +18,7 @@ PLAIN, FUSED = "own heads only, eager glue", "and own heads only"
 COMPILED = (
     "own heads only, whole step compiled",
     "own heads only, fused, whole step compiled",
+    "own heads only, compiled glue",
     "own heads only, whole step compiled, overlap",
 )
 SECOND = COMPILED[1]
@@ -58,7 +60,7 @@ def plan_compile(params: Any, options: dict, timed: bool) -> list[Probe]:
             deadline=min(params.deadline, 75.0 if timed else 60.0),
             label=f"{name}: {'timed' if timed else 'compiled cold'}",
         )
-        for name in (COMPILED[:2] if timed else COMPILED)
+        for name in (COMPILED[:3] if timed else COMPILED)
     ]
 
 

@@ -38,8 +38,8 @@ FALLBACK = {
 """With the indexer that servers fall back to, before and after the glue is fused; asked for by name."""
 
 COMPILED = {
-    "mma, bounded indexer, compiled glue": replace(STOCK, kernel="mma", indexer="bounded", glue="compiled"),
     "own heads only, eager glue": Switches(glue="eager"),
+    "own heads only, compiled glue": Switches(glue="compiled"),
     "own heads only, whole step compiled": Switches(glue="eager", whole=True),
     "own heads only, whole step compiled, overlap": Switches(glue="eager", overlap=True, whole=True),
     "own heads only, fused, whole step compiled": Switches(whole=True),
