@@ -146,6 +146,8 @@ def test_only_a_run_of_the_same_question_is_shown_apart(cpu, gpu, monkeypatch, h
     asked = {**mine["question"], "error": 900}
     for other in (
         replace(same, info={**mine, "parameters": {**mine["parameters"], "subject": "mine.py:build"}}),
+        replace(same, info={**mine, "parameters": {**mine["parameters"], "cache": "fp8"}}),
+        replace(same, info={**mine, "parameters": {**mine["parameters"], "env": {"TORCHINDUCTOR_CUDAGRAPHS": "0"}}}),
         replace(same, info={**mine, "question": asked}),
         replace(same, hypothesis={**data.hypothesis, "name": "own_kernel"}),
     ):

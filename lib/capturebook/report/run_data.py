@@ -19,6 +19,9 @@ MEASURING = {"01": "builds", "04": "throughput"}
 BUILT_IN = Params.model_fields["subject"].default
 """The subject that the workbook comes with."""
 
+MADE_WITH = ("options", "heads", "cache", "env", "preload")
+"""Parameters that make another step of the same subject, or run it elsewhere than in the plain process."""
+
 
 @dataclass(frozen=True)
 class RunData:
@@ -73,9 +76,9 @@ class RunData:
 
     @property
     def matter(self) -> tuple:
-        """Subject and its options, hypothesis and question: runs that share them speak of the same thing."""
-        options = self.info["parameters"].get("options") or {}
-        return self.subject, options, self.hypothesis.get("name"), self.hypothesis["title"], self.info["question"]
+        """Subject and what it is made and run with, hypothesis and question: runs that share them speak of the same."""
+        made_with = [self.info["parameters"].get(name) or None for name in MADE_WITH]
+        return self.subject, made_with, self.hypothesis.get("name"), self.hypothesis["title"], self.info["question"]
 
     @property
     def gpu(self) -> str:
