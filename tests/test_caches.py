@@ -44,6 +44,7 @@ def test_triton_finds_a_kernel_in_a_copy_when_the_process_that_compiled_it_is_go
         manager = get_cache_manager("ab12")
         files = {name: manager.put(name, name) for name in ("kernel.json", "kernel.cubin")}
         manager.put_group("kernel.json", files)
+        made(Path(manager.cache_dir), "tmp.pid_9_killed/__grp__torn.json")
         caches.merge(tmp_path / "scratch", tmp_path / "store")
         shutil.rmtree(tmp_path / "scratch")
         caches.prepare(tmp_path / "next", tmp_path / "store")

@@ -34,7 +34,7 @@ def prepare(scratch: Path, source: Path | None) -> dict[str, int]:
 def _rehome(folder: Path) -> None:
     """Triton's list of a kernel's files names them where they were compiled, in a folder that is gone, and a list whose
     files are not there counts for nothing: the kernel would be compiled anew in every process."""
-    for held in folder.rglob("__grp__*.json"):
+    for held in folder.glob("*/__grp__*.json"):  # one that a killed process was writing lies deeper
         files = json.loads(held.read_text())["child_paths"]
         here = {name: str(held.parent / Path(path).name) for name, path in files.items()}
         held.write_text(json.dumps({"child_paths": here}))
