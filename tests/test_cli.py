@@ -1,4 +1,4 @@
-"""The command line: bad input is one line and exit 2 with nothing started; --json on stdout, all else on stderr."""
+"""The command line: bad input is one line and exit 2 with nothing started; the answer on stdout, all else on stderr."""
 
 import json
 import os
@@ -45,6 +45,9 @@ def test_paths_are_of_the_working_directory_then_of_the_repository(root, tmp_pat
 LONG = "z" * 300
 """Longer than a file's name may be."""
 
+DEEP = "[" * 5000 + "]" * 5000
+"""JSON nested deeper than it can be read."""
+
 BAD = [
     ("run nope", "preset: given 'nope', which is no file; allowed: "),
     ("run cpu --set headz=8", "parameter headz: nobody declared it; did you mean heads?"),
@@ -76,6 +79,14 @@ BAD = [
     ('run indexer --set options={"key_format":"fp4"}', "options: key_format: 'fp4'; allowed: bf16, fp8"),
     ('run cpu --set options={"nosuch":1}', "options: 'capturebook.subjects.sparse_mla:build' takes no 'nosuch'"),
     ("probe own.py:build --option width", "--option: given 'width'; allowed: NAME=VALUE"),
+    ("probe own.py:build --option width=1 --option width=2", "--option: width is given twice; allowed: once"),
+    ("probe own.py:build --env A=1 --env A=2", "--env: A is given twice; allowed: once"),
+    ("probe own.py:build --option width=NaN", 'parameter options: given {"width": NaN}; allowed: a mapping of names'),
+    ("probe own.py:build --option width=1e999", 'parameter options: given {"width": Infinity}; allowed: '),
+    ("probe own.py:build --option width=" + DEEP, "--option: given 'width=[[["),
+    ("probe own.py:build --env A=\udcff", "parameter env: given "),
+    ('run cpu --set options={"a":1e999}', 'parameter options: given {"a": Infinity}; allowed: '),
+    ("run cpu --set options=" + DEEP, "parameter options: given [[["),
     ("probe own.py:build --env A", "--env: given 'A'; allowed: NAME=VALUE"),
     ("probe own.py:build --question compile=fast", "compile"),
     ("probe own.py:build --deadline 0", "parameter deadline: given 0.0; allowed: a number from 1 to 3600"),
@@ -109,7 +120,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("words", "said"), BAD, ids=[words.replace(LONG, "LONG") for words, _ in BAD])
+@pytest.mark.parametrize(
+    ("words", "said"), BAD, ids=[words.replace(LONG, "LONG").replace(DEEP, "DEEP") for words, _ in BAD]
+)
 def test_bad_input_is_one_line_and_starts_nothing(root, capsys, words, said):
     assert cli.main(words.split()) == 2
     out, err = capsys.readouterr()
@@ -272,7 +285,7 @@ def test_params_write_brings_the_cells_up_to_date(root, capsys):
     path.write_text(before.replace("heads: int", "heads_: int"))
     assert cli.main(["params", "--write"]) == 0
     assert json.loads(path.read_text()) == json.loads(before)
-    assert "notebooks/00_one.ipynb" in capsys.readouterr().err
+    assert "notebooks/00_one.ipynb" in capsys.readouterr().out
 
 
 def test_the_command_line_imports_no_torch():

@@ -1,5 +1,6 @@
 """Parameters: what is refused, in which words; presets and --set."""
 
+import datetime
 import json
 import os
 import re
@@ -69,6 +70,10 @@ def refused(given: dict) -> list[str]:
         ("env", {"A": 1}),
         ("env", {"": "x"}),
         ("env", {"A": "x\0y"}),
+        ("env", {"A": "\udcff"}),
+        ("options", {"a": float("nan")}),
+        ("options", {"a": [float("inf")]}),
+        ("options", {"a": "\udcff"}),
         ("kernels", ["simt", "zzz"]),
         ("question", "kernel=zzz"),
         ("preset", "z" * 65),
@@ -80,6 +85,32 @@ def test_a_value_that_cannot_be_used_is_one_line_with_name_given_and_allowed(nam
     (line,) = refused({name: given})
     assert line.startswith(f"parameter {name}: given ")
     assert f"given {json.dumps(given)}; allowed: " in line
+
+
+INSIDE: dict = {"b": []}
+INSIDE["b"].append(INSIDE)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("options", {"a": {1: 2}}), ("options", {"a": INSIDE}), ("options", {"a": datetime.date(2001, 1, 1)}),
+     ("options", {"a": {1, 2}}), ("options", {"a": {(1, 2): 3}}), ("batches", [INSIDE]), ("seed", 10**5000),
+     ("batches", [10**5000]), ("options", {"a": 2**1024}), ("run_dir", "\udcff")],
+    ids=["number as key", "itself", "date", "set", "tuple as key", "itself in a list", "digits", "digits in a list",
+         "bits", "no Unicode"],
+)  # fmt: skip
+def test_a_value_that_json_cannot_hold_is_refused_by_its_parameters_name(name, given):
+    (line,) = refused({name: given})
+    assert line.startswith(f"parameter {name}: given ") and "; allowed: " in line and len(line) < 300
+
+
+def test_options_are_what_json_holds():
+    held = {"a": ["ü", 1.5, True, None, {"b": 2**70}]}
+    assert validate({"options": held}).options == held == json.loads(json.dumps(held))
+    deep = json.loads("[" * 31 + "]" * 31)
+    assert validate({"options": {"a": deep}}).options == {"a": deep}
+    (line,) = refused({"options": {"a": [deep]}})
+    assert "up to 32 levels deep" in line
 
 
 def test_the_built_in_subjects_kernels_are_those_that_it_has():
@@ -247,8 +278,16 @@ def test_a_preset_is_read_without_the_conversions_of_yaml_1_1(tmp_path):
         ("a: 1\n---\nb: 2\n", "line 2: "),
         ("? [a, b]\n: 1\n", "line 1: a list or mapping is no name"),
         ("a: " + "[" * 2000 + "]" * 2000, "nested too deep"),
+        ("seed: 1\nall_configs: !!bool maybe\n", "line 2: all_configs: given !!bool maybe; allowed: true or false"),
+        ("seed: !!int x\n", "line 1: seed: given !!int x; allowed: a whole number from 0 to 2147483647"),
+        ("deadline: !!float x\n", "line 1: deadline: given !!float x; allowed: a number from 1 to 3600"),
+        ("seed: 1" + "0" * 5000, "line 1: seed: given !!int 1000"),
+        ("options: {a: !!timestamp 2001-01-01}", "options: given !!timestamp 2001-01-01; allowed: a mapping of names"),
+        ("options: {a: !!binary aGk=}", "options: given !!binary aGk=; allowed: "),
+        ("options: {a: !!set {b, c}}", "options: given !!set; allowed: "),
+        ("options: {a: !own 1}", "options: given !own 1; allowed: "),
     ],
-    ids=range(8),
+    ids=range(16),
 )
 def test_a_file_that_is_no_preset_is_one_line(tmp_path, text, said):
     path = tmp_path / "own.yaml"

@@ -15,7 +15,7 @@ from ..params.declared import BUILT_IN, KERNELS
 from ..probes import ProbePool
 from ..records import Arm
 from . import tracing
-from .common import COMPLETE, INCOMPLETE, InputError, emit, incomplete, say, where
+from .common import COMPLETE, INCOMPLETE, InputError, emit, incomplete, say, tell, where
 from .target import locate
 
 HYPOTHESIS = "own_kernel"
@@ -77,10 +77,16 @@ def _parameters(args):
 
 def pairs(args) -> dict:
     """The parameters `options` and `env` from --option and --env. Raises InputError."""
-    return {
-        "options": dict(_pair("--option", text, json.loads) for text in args.option),
-        "env": dict(_pair("--env", text, str) for text in args.env),
-    }
+    return {"options": _pairs("--option", args.option, json.loads), "env": _pairs("--env", args.env, str)}
+
+
+def _pairs(flag: str, texts: list[str], read) -> dict:
+    found = {}
+    for name, value in (_pair(flag, text, read) for text in texts):
+        if name in found:
+            raise InputError(f"{flag}: {name} is given twice; allowed: once")
+        found[name] = value
+    return found
 
 
 def _pair(flag: str, text: str, read) -> tuple:
@@ -88,8 +94,8 @@ def _pair(flag: str, text: str, read) -> tuple:
     try:
         if equals and name:
             return name, read(value)
-    except ValueError:
-        raise InputError(f"{flag}: given {text!r}; allowed: NAME=JSON (text in quotes)") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{flag}: given {text[:80]!r}; allowed: NAME=JSON (text in quotes)") from None
     raise InputError(f"{flag}: given {text!r}; allowed: NAME=VALUE")
 
 
@@ -105,7 +111,8 @@ def _alone(run: RunFolder, question, device: str, as_json: bool) -> int:
         emit(record.model_dump())
     error = breach(record) or record.root
     told = f": {error.type}: {error.text}" if error else f": {record.reason}" if record.reason else ""
-    say(f"{record.status} at {record.stage}{told}", f"log: {where(run)}/{record.log}" if record.log else "no log")
+    log = f"log: {where(run)}/{record.log}" if record.log else "no log"
+    tell(f"{record.status} at {record.stage}{told}", log, as_json=as_json)
     return INCOMPLETE if record.status in ("not_run", "skipped", "timeout") else COMPLETE
 
 
@@ -118,12 +125,12 @@ def _decide(run: RunFolder, as_json: bool, with_smallest: bool) -> int:
     verdict = plan.verdict(run)
     run.write_json("verdict.json", verdict.to_json())
     if traced:
-        say(*tracing.told(traced))
+        tell(*tracing.told(traced), as_json=as_json)
     if as_json:
         more = {"undecided": tracing.UNDECIDED, "trace": tracing.shown(traced)} if traced else {}
         emit({**verdict.to_json(), "run": where(run), **more})
-    say(*_as_script(run, verdict))
-    say(verdict.sentence, *([verdict.smallest["sentence"]] if verdict.smallest else []))
+    tell(*_as_script(run, verdict), as_json=as_json)
+    tell(verdict.sentence, *([verdict.smallest["sentence"]] if verdict.smallest else []), as_json=as_json)
     undecided = verdict.owner == "undetermined" and incomplete(run)
     return INCOMPLETE if verdict.owner == "not_run" or undecided else COMPLETE
 

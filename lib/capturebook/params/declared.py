@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from ..records import SUBJECT_FACTORS, arm_from, parse_factors
+from .plain import IN_JSON, in_json, told
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
@@ -51,7 +52,9 @@ class Params(BaseModel):
         allowed="pkg.module:build or file.py:build",
         pattern=r"^[^:]+:[A-Za-z_][A-Za-z0-9_]*$",
     )
-    options: dict[Name, Any] = _declare({}, "keywords for the subject's build")
+    options: dict[Name, Any] = _declare(
+        {}, "keywords for the subject's build", allowed=f"a mapping of names to {IN_JSON}"
+    )
     kernels: list[Name] = _declare(["simt", "mma"], "kernels compared", min_length=1, max_length=8)
     heads: Literal[8, 16, 32, 64, 128] = _declare(64, "query heads on this GPU")
     cache: Literal["bf16", "fp8"] = _declare("bf16", "latent cache of the built-in step: bf16 rows, or V4's fp8 pages")
@@ -90,7 +93,10 @@ class Params(BaseModel):
 
     @model_validator(mode="after")
     def _agree(self):
-        """Values that are each fine and cannot stand together."""
+        """What JSON cannot record, and values that are each fine and cannot stand together."""
+        for name, value in self:
+            if not in_json(value):
+                raise ValueError(_line(name, value, allowed(name) if name == "options" else "Unicode text"))
         for name in ("kernels", "batches", "contexts", "max_contexts", "preload", "targets"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
@@ -201,6 +207,4 @@ def _words(schema: dict, several: bool = False) -> str:
 
 
 def _line(name: str, given, allowed: str) -> str:
-    text = json.dumps(given, default=repr)
-    text = text if len(text) <= 80 else f"{text[:77]}..."
-    return f"parameter {name}: given {text}; allowed: {allowed}"
+    return f"parameter {name}: given {told(given)}; allowed: {allowed}"

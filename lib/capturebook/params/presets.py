@@ -22,6 +22,11 @@ class _Plain(yaml.SafeLoader):
     yaml_implicit_resolvers: dict = {}
 
     def construct_mapping(self, node, deep=False):
+        self.refuse_names(node)
+        return super().construct_mapping(node, deep)
+
+    def refuse_names(self, node) -> None:
+        """Raises MarkedYAMLError for a name given twice, or that is a list or mapping."""
         seen = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -29,8 +34,39 @@ class _Plain(yaml.SafeLoader):
             if key.value in seen:
                 raise yaml.MarkedYAMLError(problem=f"{key.value} is given twice", problem_mark=key.start_mark)
             seen.add(key.value)
-        return super().construct_mapping(node, deep)
 
+
+class _Unfit(yaml.MarkedYAMLError):
+    """A value that is not of the kind its tag says, or of a kind that JSON has not (a date, bytes, a set)."""
+
+    def __init__(self, node):
+        text = f" {node.value[:60]}" if isinstance(node, yaml.ScalarNode) else ""
+        tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+        super().__init__(problem=f"given {tag}{text}", problem_mark=node.start_mark)
+
+
+def _reading(pattern: re.Pattern, construct):
+    """A constructor for scalars that match: `!!bool maybe` is refused, and so is a number of 5000 digits."""
+
+    def read(loader, node):
+        if not isinstance(node, yaml.ScalarNode) or not pattern.match(node.value) or len(node.value) > LONGEST:
+            raise _Unfit(node)
+        return construct(loader, node)
+
+    return read
+
+
+def _unfit(loader, node):
+    raise _Unfit(node)
+
+
+LONGEST = 400
+"""Digits of a number: as many as its range as a float has, and some."""
+
+_Plain.yaml_constructors = {
+    f"tag:yaml.org,2002:{name}": yaml.SafeLoader.yaml_constructors[f"tag:yaml.org,2002:{name}"]
+    for name in ("str", "seq", "map")
+} | {None: _unfit}
 
 for _tag, _pattern, _first in (
     ("null", r"^(null|~|)$", ["n", "~", ""]),
@@ -38,7 +74,9 @@ for _tag, _pattern, _first in (
     ("int", r"^-?(0|[1-9][0-9]*)$", list("-0123456789")),
     ("float", r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$", list("-0123456789")),
 ):
-    _Plain.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
+    _name, _scalar = f"tag:yaml.org,2002:{_tag}", re.compile(_pattern)
+    _Plain.add_implicit_resolver(_name, _scalar, _first)
+    _Plain.add_constructor(_name, _reading(_scalar, yaml.SafeLoader.yaml_constructors[_name]))
 
 
 def preset_names() -> list[str]:
@@ -59,7 +97,7 @@ def load_preset(name: str | Path) -> dict:
         what = "a file, but no YAML mapping (.yaml, .yml)" if os.path.isfile(paths.given(text)) else "no file"
         raise ParameterError(f"preset: given {text!r}, which is {what}; allowed: {choice}")
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Plain)
+        values = _values(path.read_text(encoding="utf-8"))
     except yaml.MarkedYAMLError as exc:
         line = exc.problem_mark.line + 1 if exc.problem_mark else 0
         raise ParameterError(f"preset: {paths.shown(path)} line {line}: {exc.problem}") from None
@@ -71,6 +109,24 @@ def load_preset(name: str | Path) -> dict:
         raise ParameterError(f"preset: {paths.shown(path)} is not UTF-8 text") from None
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise ParameterError(f"preset: {paths.shown(path)} is no mapping; allowed: lines of the form name: value")
+    return values
+
+
+def _values(text: str):
+    """What a YAML text holds. A value that cannot be taken is named by the first-level name that it stands under."""
+    loader = _Plain(text)
+    root = loader.get_single_node()
+    if not isinstance(root, yaml.MappingNode):
+        return None
+    loader.refuse_names(root)
+    values = {}
+    for key, node in root.value:
+        try:
+            values[loader.construct_document(key)] = loader.construct_document(node)
+        except _Unfit as exc:
+            may = allowed(key.value) if key.value in Params.model_fields else "what JSON holds"
+            exc.problem = f"{key.value}: {exc.problem}; allowed: {may}"
+            raise
     return values
 
 
@@ -95,8 +151,9 @@ def apply_sets(values: dict, sets: list[str]) -> dict:
             continue
         try:
             values[name] = json.loads(text, parse_constant=_refuse)
-        except ValueError:
-            raise ParameterError(f"parameter {name}: given {text}; allowed: {allowed(name)}, as JSON") from None
+        except (ValueError, RecursionError):
+            given = text if len(text) <= 80 else f"{text[:77]}..."
+            raise ParameterError(f"parameter {name}: given {given}; allowed: {allowed(name)}, as JSON") from None
     return values
 
 
