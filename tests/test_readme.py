@@ -1,8 +1,9 @@
-"""README.md: its own kernel is a subject as it stands, and what it names is there."""
+"""README.md and docs/: its own kernel is a subject as it stands, and what it names is there."""
 
 import re
 
 from capturebook.attribution.recipes import RECIPES
+from capturebook.launch.classes import CLASSES
 from capturebook.params import preset_names
 from capturebook.paths import repository
 
@@ -37,6 +38,15 @@ def test_what_it_names_is_there():
     makefile = (REPO / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"\bmake ([a-z]+)", TEXT):
         assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+def test_pages_beside_it_name_what_is_there_and_every_class_of_a_launch():
+    for page in sorted((REPO / "docs").glob("*.md")):
+        for target in re.findall(r"\[[^\]]+\]\(([^)#:\s]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+    hosts = (REPO / "docs" / "hosts.md").read_text(encoding="utf-8")
+    for name, (what, todo) in CLASSES.items():
+        assert f"| {name} | {what} | {todo} |" in hosts
 
 
 def test_every_class_belongs_to_an_owner_it_lists():
