@@ -29,12 +29,12 @@ def test_run_resume_and_expect(tmp_path):
     root = planted_repo.repository(tmp_path, a00_one=[broken, CONCLUDE], a05_two=["s.verdict()", CONCLUDE])
     code, out, err = planted_repo.run(root, "run", "cpu", "--set", "heads=16")
     run = one_run(root)
-    assert (code, out) == (3, ""), err
+    assert code == 3, err
     assert notebooks_of(run) == [("00_one", "fail"), ("05_two", "pass")]
     assert "incomplete: 00_one: fail: AssertionError" in err
-    lines = err.strip().splitlines()
+    lines = out.splitlines()
     assert lines[-1] == f"report: outputs/{run.name}/report.html" and (run / "report.html").is_file()
-    assert any(line.startswith("Not decided on this machine") for line in lines[-6:])
+    assert any(line.startswith("Not decided on this machine") for line in lines)
     info = json.loads((run / "run.json").read_text())
     assert run.name.startswith("cpu-") and info["parameters"]["heads"] == 16
     assert info["invocations"][0]["notebooks"] == ["00_one", "05_two"]

@@ -64,6 +64,20 @@ def test_without_stderr_the_result_on_stdout_is_whole_and_alone(tmp_path):
     assert (told.returncode, told.stdout) == (0, "")
 
 
+def test_what_was_asked_for_goes_to_stdout_and_a_reader_may_leave(tmp_path):
+    """`| grep`, `> file` and `| head -1` of what people read; the exit status is the command's own."""
+    told = command(tmp_path, "params", stdout=subprocess.PIPE)
+    assert (told.returncode, told.stderr) == (0, "") and "heads = 64" in told.stdout
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as unread:
+        left = command(tmp_path, "params", stdout=unread)
+    assert (left.returncode, left.stderr) == (0, "")
+    with open("/dev/full", "w") as full:
+        lost = command(tmp_path, "params", stdout=full)
+    assert (lost.returncode, lost.stderr.count("\n")) == (3, 1)
+
+
 def test_a_closed_stream_is_not_the_next_file_that_is_opened(tmp_path):
     code = (
         "from capturebook.__main__ import _fill_descriptors as fill; import os, subprocess\n"

@@ -210,7 +210,7 @@ def test_a_mismatch_is_said_last_and_an_accusation_counted(standin, tmp_path, ca
     monkeypatch.setitem(CASES, "clean_wrongly", sound)
     arguments = ["gallery", "--only", "clean_wrongly", "--run-dir", str(tmp_path / "run")]
     assert main(arguments) == 4
-    *_, wrong, _, total = capsys.readouterr().err.strip().splitlines()
+    wrong, _, total = capsys.readouterr().out.strip().splitlines()
     assert wrong.startswith("WRONG  clean_wrongly")
     assert "0 of 1 cases as known, 1 sound ones accused" in total
 
@@ -258,7 +258,7 @@ def test_without_a_gpu_it_lists_and_says_what_it_cannot(capsys, monkeypatch):
         rows["k2_item"]["source"] == "https://github.com/NVIDIA/TensorRT/issues/2888" and not rows["k2_mask"]["source"]
     )
     main(["gallery", "--list", "--only", "k2_item", "--only", "k2_mask"])
-    item, mask = capsys.readouterr().err.splitlines()
+    item, mask = capsys.readouterr().out.splitlines()
     assert item.endswith("900 at .item()  (retells NVIDIA/TensorRT#2888)") and mask.endswith("900 at x[mask]")
     assert main(["gallery"]) == 2
     assert "needs a CUDA GPU; without one: --list, or --from RUN" in capsys.readouterr().err

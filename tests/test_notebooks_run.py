@@ -38,7 +38,7 @@ def of_kind(data, kind: str) -> list:
 def test_it_ends_well_and_says_what_was_not_decided(finished):
     done, data = finished
     assert done.returncode == 0, done.stderr[-4000:]
-    lines = done.stderr.splitlines()
+    lines = done.stdout.splitlines()
     opening = summary.opening(data)
     assert opening[0] == "Not decided on this machine." and opening[1].startswith("Why: no CUDA GPU")
     assert all(line in lines for line in opening), "the terminal says what the report opens with"

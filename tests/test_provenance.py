@@ -227,7 +227,7 @@ def test_doctor_speaks_to_people_and_to_programs(capsys):
     assert found["preset"] == doctor.choose_preset(found["provenance"])[0]
     assert main(["doctor"]) == 0
     out, err = capsys.readouterr()
-    assert err.startswith(f"preset {found['preset']}: {found['why']}\n") and out == ""
+    assert out.startswith(f"preset {found['preset']}: {found['why']}\n") and err == ""
 
 
 @pytest.mark.gpu

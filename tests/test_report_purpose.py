@@ -38,7 +38,7 @@ def test_a_run_of_the_sweep_alone_opens_with_what_it_measured(tmp_path, capsys):
     assert summary.opening(cut)[-1].startswith("The run was stopped by SIGTERM")
 
     assert main(["verdict", str(tmp_path / "run")]) == 0
-    said = capsys.readouterr().err
+    said = capsys.readouterr().out
     assert said.endswith("note: this run was for throughput alone; no question of capture was put to it\n")
 
     both = [{"notebooks": ["02_graph_capture", "04_throughput_sweep"]}]

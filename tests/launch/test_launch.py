@@ -141,7 +141,7 @@ def test_the_launch_survives_its_caller_and_another_stops_it(bench):
     (name,) = bench.ids()
     assert len([line for line in bench.running() if line.endswith("work/long.sh ")]) == 1
     follower = bench.cli("attach", name, "--log")
-    for line in follower.stderr:
+    for line in follower.stdout:
         if line == "  | up\n":
             break
     stopped = launching.stop(name, bench.events.append)
@@ -166,7 +166,7 @@ def test_the_command_line_says_and_lists(bench, capsys):
     shown = [line.split()[0] for line in err.splitlines()]
     assert shown[1:] == [*(name for name in STAGES if name != "ready"), "timeline", "pass"]
     assert cli.main(["launches"]) == 0
-    listed = capsys.readouterr().err
+    listed = capsys.readouterr().out
     assert json.loads(out)["run"] in listed and "ended" in listed
     bench.write("up.sh", "echo up; while :; do sleep 0.1; done\n")
     path = bench.write("up.yaml", "script: up.sh\nready: {log: ^up}\n")

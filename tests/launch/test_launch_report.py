@@ -75,10 +75,10 @@ def test_a_comparison_has_a_page_of_its_own(bench, monkeypatch, capsys):
     path = written(bench, load=None, arms=COMPARISON["arms"][1:], rivals=COMPARISON["rivals"][1:2])
     # `run` runs a comparison too.
     done = bench.cli("run", str(path), cwd=bench.root)
-    err = done.communicate(timeout=120)[1]
-    assert done.returncode == 0 and "report: outputs/comparisons/ab-" in err, err
-    assert "kernel: 0 held, 2 contradicted" in err
-    page = bench.root / err.strip().splitlines()[-1].removeprefix("report: ")
+    out, err = done.communicate(timeout=120)
+    assert done.returncode == 0 and "report: outputs/comparisons/ab-" in out, err
+    assert "kernel: 0 held, 2 contradicted" in out
+    page = bench.root / out.strip().splitlines()[-1].removeprefix("report: ")
     text = page.read_text()
     assert [row[0] for row in rows(text, "rivals")] == ["mma", "compiled"]
     assert rows(text, "rivals")[0][1] == "DELAY=0, without --compile"
@@ -86,7 +86,7 @@ def test_a_comparison_has_a_page_of_its_own(bench, monkeypatch, capsys):
     assert "905 cudaErrorStreamCaptureIsolation" in text and len(leads(page)) == 2
     monkeypatch.chdir(bench.root)
     assert cli.main(["report", str(page.parent.relative_to(bench.root))]) == 0
-    assert capsys.readouterr().err == f"report: {page.relative_to(bench.root)}\n"
+    assert capsys.readouterr().out == f"report: {page.relative_to(bench.root)}\n"
 
 
 @here_only

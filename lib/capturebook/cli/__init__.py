@@ -1,4 +1,4 @@
-"""The command line. Results asked for with --json go to stdout, all else to stderr.
+"""The command line. Its answer goes to stdout (with --json that JSON alone), progress and errors to stderr.
 
 Exit status: 0 complete, whatever the verdict; 2 bad input, nothing started; 3 something that could run here did not,
 a control misbehaved (probe: not run, or undetermined beside one of these), or the result could not be written; 4

@@ -7,7 +7,7 @@ from ..chain import plan
 from ..chain.folder import RunFolder
 from ..chain.runfiles import claim
 from ..params import allowed, validate
-from .common import COMPLETE, INCOMPLETE, InputError, emit, say, where
+from .common import COMPLETE, INCOMPLETE, InputError, emit, say, tell, where
 from .probe import pairs
 from .target import locate
 
@@ -58,11 +58,11 @@ def build(args) -> int:
     if args.json:
         emit(result.rows)
     else:
-        say(*table(result.rows))
+        tell(*table(result.rows))
     say(*(f"not seen: {line}" for line in result.unseen))
     compiled = len(result.rows) - len(result.failed)
-    say(f"{compiled} compiled, {len(result.failed)} not; {result.left} configurations left out")
-    say(f"records: {paths.from_here(run.records_path)}")
+    counted = f"{compiled} compiled, {len(result.failed)} not; {result.left} configurations left out"
+    tell(counted, f"records: {paths.from_here(run.records_path)}", as_json=args.json)
     return INCOMPLETE if any(row["status"] in ("not_run", "timeout") for row in result.rows) else COMPLETE
 
 

@@ -1,4 +1,4 @@
-"""What the commands share: exit statuses, lines on stderr, JSON on stdout, and how far a run got."""
+"""What the commands share: exit statuses, progress on stderr, the answer on stdout, and how far a run got."""
 
 import errno
 import json
@@ -36,18 +36,33 @@ class Progress:
         """Every line was flushed."""
 
 
+def tell(*lines: str, as_json: bool = False) -> None:
+    """The answer for people, on stdout; on stderr with --json, where stdout holds JSON alone.
+
+    A reader that has seen enough (`| head -1`) ends nothing, and nothing is said about it.
+    """
+    if as_json:
+        say(*lines)
+        return
+    for line in lines:
+        _print(printable(line), "stdout", may_be_left=True)
+
+
 def emit(result) -> None:
     """A result, as JSON on stdout."""
     _print(json.dumps(result, indent=1, allow_nan=False), "stdout")
 
 
-def _print(text: str, name: str) -> None:
+def _print(text: str, name: str, may_be_left: bool = False) -> None:
     """A text that cannot be written (closed, full) ends the command: SystemExit, so that all is cleared away."""
     try:
         if getattr(sys, name) is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         print(text, file=getattr(sys, name), flush=True)
     except OSError as exc:
+        if may_be_left and isinstance(exc, BrokenPipeError):
+            _to_null(getattr(sys, name))
+            return
         _lost(name, exc)
         sys.exit(INCOMPLETE)
 
@@ -66,12 +81,16 @@ def flushed(status: int) -> int:
 def _lost(name: str, exc: OSError) -> None:
     stream = getattr(sys, name)
     if stream is not None:
-        # What is left in its buffer would fail once more when the interpreter ends.
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())
-        os.close(null)
+        _to_null(stream)
     if name == "stdout":
         say(f"capturebook: standard output: {exc.strerror}; the result was not written whole")
+
+
+def _to_null(stream) -> None:
+    """What is left in its buffer would fail once more when the interpreter ends."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 def can_be_file(what: str, name: str) -> None:

@@ -13,7 +13,7 @@ from ..params import validate
 from ..probes.lease import gpu_uuid
 from ..records import Question, latest
 from ..report import gallery_page
-from .common import COMPLETE, INCOMPLETE, UNEXPECTED, InputError, emit, opened, say, where
+from .common import COMPLETE, INCOMPLETE, UNEXPECTED, InputError, emit, opened, say, tell, where
 
 
 def gallery(args) -> int:
@@ -58,7 +58,7 @@ def _list(cases, as_json: bool) -> int:
         return COMPLETE
     for case in cases:
         told = f"  (retells {case.thread})" if case.thread else ""
-        say(f"{case.id:<30} {case.cls or 'sound':<6} {case.symptom}{told}")
+        tell(f"{case.id:<30} {case.cls or 'sound':<6} {case.symptom}{told}")
     return COMPLETE
 
 
@@ -89,10 +89,11 @@ def _report(run: RunFolder, asked, known, results: list[dict], unfinished: list[
     wrong = [result for result in results if not result["ok"]]
     accused = [r["case"] for r in wrong if r["expected"]["owner"] == "none" and r["got"]["owner"] not in NO_BLAME]
     if unfinished:
-        say(f"not decided: {', '.join(unfinished)}")
-    say(*(f"{line(result)}\n       {result['says']}" for result in wrong))
-    say(
+        tell(f"not decided: {', '.join(unfinished)}", as_json=as_json)
+    tell(*(f"{line(result)}\n       {result['says']}" for result in wrong), as_json=as_json)
+    tell(
         f"{len(results) - len(wrong)} of {len(results)} cases as known, {len(accused)} sound ones accused; "
-        f"page: {paths.from_here(page)}"
+        f"page: {paths.from_here(page)}",
+        as_json=as_json,
     )
     return INCOMPLETE if unfinished else UNEXPECTED if wrong else COMPLETE

@@ -11,7 +11,7 @@ from .. import params as parameters
 from .. import paths
 from ..launch import checkout
 from ..launch.servers import compare, comparison
-from .common import COMPLETE, INCOMPLETE, InputError, can_be_file, emit, say
+from .common import COMPLETE, INCOMPLETE, InputError, can_be_file, emit, say, tell
 from .target import locate
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
@@ -74,14 +74,16 @@ def compare_launches(file: str, host: str | None, as_json: bool = False) -> int:
 
     with _surviving():
         compared = compare.compare(comparison.load_comparison(file), host, on_event=say)
-    say("", *compare.lines(compared), f"report: {paths.from_here(launch_page.build(compared.path))}")
+    page = launch_page.build(compared.path)
+    tell(*compare.lines(compared), f"report: {paths.from_here(page)}", as_json=as_json)
     if as_json:
         emit(compared.to_json())
     return COMPLETE if all(one.conclusive for one in compared.tried) else INCOMPLETE
 
 
 def attach(args) -> int:
-    return _told(args, partial(launching.attach, args.id, on_event=say, show=_lines if args.log else None))
+    show = partial(_lines, out=partial(tell, as_json=args.json)) if args.log else None
+    return _told(args, partial(launching.attach, args.id, on_event=say, show=show))
 
 
 def stop(args) -> int:
@@ -114,7 +116,7 @@ def launches(args) -> int:
         return COMPLETE
     for row in rows:
         last = f"{row['status']} {row['reason']}".strip() if row["status"] else "its launcher left no record: attach"
-        say(f"{row['id']}  {row['state']:<11}  {row['host'] or 'here'}  {last}")
+        tell(f"{row['id']}  {row['state']:<11}  {row['host'] or 'here'}  {last}")
     if not rows:
         say("no launches yet")
     return COMPLETE
@@ -154,12 +156,12 @@ def _there(item: str) -> str:
     return f"subject={checkout.delivered(name, paths.resolve(file))}:{build}" if file.endswith(".py") else item
 
 
-def _fetched(record) -> None:
+def _fetched(record, as_json: bool = False) -> None:
     """Write the fetched run's report anew: it shows the launch too."""
     from ..report import html
 
     run = record.payload["run"]
-    say(f"run folder: {run}", f"report: {paths.from_here(html.build(paths.resolve(run)))}")
+    tell(f"run folder: {run}", f"report: {paths.from_here(html.build(paths.resolve(run)))}", as_json=as_json)
 
 
 @contextlib.contextmanager
@@ -177,8 +179,8 @@ def _surviving(full: tuple[str, ...] = (GOES_ON,)):
         raise SystemExit(INCOMPLETE) from None
 
 
-def _lines(line: str) -> None:
-    say(f"  | {line}")
+def _lines(line: str, out=say) -> None:
+    out(f"  | {line}")
 
 
 def _goes_on(record) -> None:
@@ -193,7 +195,7 @@ def _told(args, act, goes_on: bool = False, done: str = "") -> int:
     except launching.LaunchError as exc:
         raise InputError(exc) from None
     if "run" in record.payload and record.status == "pass":
-        _fetched(record)
+        _fetched(record, args.json)
     if goes_on and record.status == "pass":
         _goes_on(record)
     if args.json:

@@ -4,7 +4,7 @@ from .. import doctor as machine
 from .. import params as parameters
 from .. import paths, provenance
 from ..chain import plan
-from .common import COMPLETE, InputError, can_be_file, emit, opened, say
+from .common import COMPLETE, InputError, can_be_file, emit, opened, say, tell
 
 
 def verdict(args) -> int:
@@ -19,9 +19,9 @@ def verdict(args) -> int:
     if args.json:
         emit(found.to_json())
     else:
-        say(found.sentence, *([found.smallest["sentence"]] if found.smallest else []))
+        tell(found.sentence, *([found.smallest["sentence"]] if found.smallest else []))
     if purpose:
-        say(f"note: this run was for {purpose} alone; no question of capture was put to it")
+        tell(f"note: this run was for {purpose} alone; no question of capture was put to it", as_json=args.json)
     say(*(f"note: {line}" for line in torn))
     return COMPLETE
 
@@ -34,12 +34,12 @@ def report(args) -> int:
     try:
         path = paths.given(args.run)
         if launch_page.holds_launches(path):
-            say(f"report: {paths.from_here(launch_page.build(path))}")
+            tell(f"report: {paths.from_here(launch_page.build(path))}")
             return COMPLETE
         run = opened(args.run)
         run.tidy()
         rendered.render_notebooks(run.path)
-        say(f"report: {paths.from_here(html.build(run.path))}")
+        tell(f"report: {paths.from_here(html.build(run.path))}")
     except ValueError as exc:
         raise InputError(exc) from None
     except OSError as exc:
@@ -52,13 +52,13 @@ def params(args) -> int:
     """Every parameter: name, type, default, unit, allowed, help."""
     if args.write:
         changed = parameters.write_cells(paths.repository() / "notebooks")
-        say(*(f"wrote the parameters cell of {paths.shown(path)}" for path in changed))
+        tell(*(f"wrote the parameters cell of {paths.shown(path)}" for path in changed), as_json=args.json)
     if args.json:
         emit(parameters.describe())
     elif not args.write:
         for row in parameters.describe():
             unit = f" {row['unit']}" if row["unit"] else ""
-            say(f"{row['name']} = {row['default']!r}{unit}", f"    {row['help']}; allowed: {row['allowed']}")
+            tell(f"{row['name']} = {row['default']!r}{unit}", f"    {row['help']}; allowed: {row['allowed']}")
     return COMPLETE
 
 
@@ -70,5 +70,5 @@ def doctor(args) -> int:
         found = {"preset": preset, "why": why, "cannot": machine.cannot(facts), "notes": machine.notes(facts)}
         emit({**found, "provenance": facts})
     else:
-        say(*machine.report(facts))
+        tell(*machine.report(facts))
     return COMPLETE

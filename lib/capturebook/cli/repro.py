@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from .. import paths
-from .common import COMPLETE, INCOMPLETE, InputError, can_be_file, emit, opened, say
+from .common import COMPLETE, INCOMPLETE, InputError, can_be_file, emit, opened, tell
 from .target import locate
 
 
@@ -37,7 +37,7 @@ def repro(args) -> int:
         written = write(record, run.info, path)
     except (ReproError, OSError, SyntaxError) as exc:
         raise InputError(exc) from None
-    say(f"wrote {', '.join(str(file) for file in written[:1])}" + _beside(written))
+    tell(f"wrote {', '.join(str(file) for file in written[:1])}{_beside(written)}", as_json=args.json)
     if needs_gpu(record, run.info) and gpu_uuid() is None:
         holds, says, shown = False, "not run: it needs a CUDA GPU, and this machine has none", None
     else:
@@ -46,7 +46,7 @@ def repro(args) -> int:
     if args.json:
         files = [paths.shown(file.resolve()) for file in written]
         emit({"probe": record.probe, "files": files, "proven": holds, "says": says, "shown": shown})
-    say(f"proven: {says}" if holds else f"not proven: {says}")
+    tell(f"proven: {says}" if holds else f"not proven: {says}", as_json=args.json)
     return COMPLETE if holds else INCOMPLETE
 
 

@@ -14,7 +14,7 @@ from ..launch.servers import comparison
 from ..params import apply_sets, load_preset, validate
 from ..probes import caches, servers
 from . import launching
-from .common import COMPLETE, INCOMPLETE, UNEXPECTED, InputError, Progress, can_be_file, incomplete, say, where
+from .common import COMPLETE, INCOMPLETE, UNEXPECTED, InputError, Progress, can_be_file, incomplete, say, tell, where
 from .target import locate
 
 WITHOUT_PROBES = ("00", "05")
@@ -132,16 +132,17 @@ def _end(held: RunFolder, expected: str | None) -> int:
         missing.append(str(exc))
     report = html.build(held.path)
     data = run_data.RunData.open(held.path)
-    say("", *summary.opening(data))
+    say("")
+    tell(*summary.opening(data))
     if data.decided:
-        say(verdict.sentence)
+        tell(verdict.sentence)
     elif sample := run_data.sample_run(data):
         when = sample.info["started"][:10]
-        say(f"The same question, recorded elsewhere ({sample.gpu}, {when}): {summary.headline(sample)}.")
+        tell(f"The same question, recorded elsewhere ({sample.gpu}, {when}): {summary.headline(sample)}.")
     say(*(f"incomplete: {line}" for line in missing))
     status = INCOMPLETE if missing else COMPLETE
     if expected and verdict.owner != expected:
         say(f"expected owner {expected}, found {verdict.owner}")
         status = status or UNEXPECTED
-    say(f"report: {paths.from_here(report)}")
+    tell(f"report: {paths.from_here(report)}")
     return status

@@ -9,7 +9,7 @@ from ..chain.folder import RunFolder
 from ..chain.runfiles import claim
 from ..params import validate
 from ..probes.lease import gpu_uuid
-from .common import COMPLETE, INCOMPLETE, InputError, emit, say, where
+from .common import COMPLETE, INCOMPLETE, InputError, emit, say, tell, where
 
 KERNELS, CACHES = ("mma", "simt"), ("bf16", "fp8", "v32")
 
@@ -70,7 +70,8 @@ def _pin(args, batches: list[int], records: list, facts: dict) -> int:
     if len(found) < len(batches):
         return INCOMPLETE
     for batch, one in found.items():
-        say(f"batch {batch}: {one['source']}", *(f"  {us:8.2f} us  {name}" for name, us in one["timed"].items()))
+        timed = (f"  {us:8.2f} us  {name}" for name, us in one["timed"].items())
+        tell(f"batch {batch}: {one['source']}", *timed, as_json=args.json)
     if args.json:
         emit(list(found.values()))
     if args.write:
@@ -78,7 +79,7 @@ def _pin(args, batches: list[int], records: list, facts: dict) -> int:
         sm = parse_target(facts["gpu"]["sm"])
         table = merged(json.loads(PINNED.read_text()), name, sm, args.heads, found)
         PINNED.write_text(json.dumps(table, indent=1) + "\n")
-        say(f"written: {paths.from_here(PINNED)}")
+        tell(f"written: {paths.from_here(PINNED)}", as_json=args.json)
     return COMPLETE
 
 
