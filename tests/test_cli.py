@@ -1,5 +1,6 @@
 """The command line: bad input is one line and exit 2 with nothing started; the answer on stdout, all else on stderr."""
 
+import errno
 import json
 import os
 import signal
@@ -66,6 +67,7 @@ BAD = [
     ("run cpu --set question=warmup=hot", "question"),
     ("run cpu --set subject=nope.py:build", "subject: no file 'nope.py' in "),
     ("run cpu --only 00,9", "--only: given '9'; allowed: 00"),
+    ("run cpu --run-dir=", "--run-dir: given ''; allowed: a folder; without it, one is made under outputs/"),
     ("run cpu --run-dir params", "run_dir: 'params' is not empty and holds no run.json"),
     ("probe build", "subject: 'build'; allowed: pkg.mod:build or file.py:build"),
     ("probe nope.py:build", "subject: no file 'nope.py' in "),
@@ -160,6 +162,20 @@ def test_a_damaged_run_folder_is_one_line_naming_the_file(root, capsys, name, ho
         assert cli.main([command, "outputs/x"]) == 2
         out, err = capsys.readouterr()
         assert out == "" and err.count("\n") == 1 and name in err
+
+
+def test_a_full_disk_ends_a_command_in_one_line_and_leaves_the_old_report(root, capsys, monkeypatch):
+    run = fake_run.write(root / "outputs" / "x", [])
+    (run / "report.html").write_text("old")
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    assert cli.main(["report", "outputs/x"]) == 3
+    said = capsys.readouterr().err
+    assert said == "capturebook report: outputs/x/report.html cannot be written: No space left on device\n"
+    assert (run / "report.html").read_text() == "old"
 
 
 @pytest.mark.parametrize("words", ["repro outputs/x 0 -o new.py", "gallery --from outputs/x"])

@@ -244,3 +244,19 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     for attempt in (lambda: create(tmp_path / "new"), lambda: resume(tmp_path / "run")):
         with pytest.raises(RunFolderError, match="Read-only file system; allowed: a folder that can be made and writ"):
             attempt()
+    assert list((tmp_path / "new").iterdir()) == [], "half a run would be in the way of the next start"
+
+
+def test_a_full_disk_leaves_a_file_as_it_was_and_is_named_with_it(tmp_path, monkeypatch):
+    run = create(tmp_path / "run")
+    before = (run.path / "run.json").read_bytes()
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    for name, write in (("run.json", run.save), ("records.jsonl", lambda: run.append(record(run, 1, "pass")))):
+        with pytest.raises(OSError, match=f"No space left on device: .*{name}"):
+            write()
+    assert (run.path / "run.json").read_bytes() == before
+    assert sorted(p.name for p in run.path.iterdir() if p.name[0] == ".") == []

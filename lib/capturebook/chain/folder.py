@@ -75,10 +75,12 @@ class RunFolder:
         path.mkdir(parents=True, exist_ok=True)
         run = cls(path, {})
         run._acquire()
+        begun = False
         try:
             if any(path.iterdir()):
                 what = "already holds a run" if (path / "run.json").exists() else "is not empty and holds no run.json"
                 raise RunFolderError(f"run_dir: {paths.shown(path)!r} {what}; allowed: a new or an empty folder")
+            begun = True
             (path / "logs").mkdir()
             (path / "notebooks").mkdir()
             write_json(path / "hypothesis.json", hypothesis)
@@ -98,6 +100,9 @@ class RunFolder:
             }
             run._begin_invocation()
         except BaseException:
+            if begun:  # half a run would be in the way of the next start
+                for made in path.iterdir():
+                    shutil.rmtree(made) if made.is_dir() else made.unlink()
             run.close()
             raise
         return run

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ..files import named
+
 
 def line(notebook: str, text: str) -> str:
     """`12:00:03Z  02_graph_capture    text`, in UTC as the records are."""
@@ -12,7 +14,8 @@ def line(notebook: str, text: str) -> str:
 def write(run: Path, notebook: str, text: str) -> str:
     """Append one line to the run's progress log; returns it."""
     new = line(notebook, text)
-    with open(run / "logs" / "progress.log", "a", encoding="utf-8") as file:
+    log = run / "logs" / "progress.log"
+    with named(log), open(log, "a", encoding="utf-8") as file:
         file.write(new + "\n")
     return new
 

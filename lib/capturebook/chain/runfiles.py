@@ -2,12 +2,12 @@
 
 import contextlib
 import json
-import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
 
 from .. import paths
+from ..files import write_whole
 
 
 class RunFolderError(ValueError):
@@ -42,6 +42,8 @@ def read_object(path: Path) -> dict:
         raise RunFolderError(f"run_dir: {paths.shown(path)} cannot be read: {exc.strerror}") from None
     except ValueError as exc:
         raise RunFolderError(f"run_dir: {paths.shown(path)} is damaged: {exc}") from None
+    except RecursionError:
+        raise RunFolderError(f"run_dir: {paths.shown(path)} is damaged: it is nested too deep") from None
     if not isinstance(held, dict):
         raise RunFolderError(f"run_dir: {paths.shown(path)} is damaged: it holds no JSON object")
     return held
@@ -49,13 +51,7 @@ def read_object(path: Path) -> dict:
 
 def write_json(path: Path, obj) -> None:
     """Write JSON so that a reader sees the old file or the new one, never half of it."""
-    text = json.dumps(obj, indent=1, allow_nan=False)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(part, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    write_whole(path, json.dumps(obj, indent=1, allow_nan=False) + "\n")
 
 
 def fresh(preset: str) -> Path:

@@ -10,6 +10,7 @@ import signal
 import sys
 
 from .. import paths
+from ..files import FULL
 from . import build, gallery, launching, look, probe, repro, run, tune
 from .common import BAD_INPUT, INCOMPLETE, InputError, say
 
@@ -24,10 +25,17 @@ def main(argv: list[str] | None = None) -> int:
     ending = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
     before = {number: signal.signal(number, lambda got, _: sys.exit(128 + got)) for number in ending}
     try:
+        if getattr(args, "run_dir", None) == "":  # an unset variable of a shell
+            raise InputError("--run-dir: given ''; allowed: a folder; without it, one is made under outputs/")
         return args.command(args)
     except (InputError, paths.NoCheckout) as exc:
         say(f"capturebook {args.name}: {exc}")
         return BAD_INPUT
+    except OSError as exc:
+        if exc.errno not in FULL or exc.filename is None:
+            raise
+        say(f"capturebook {args.name}: {paths.shown(exc.filename)} cannot be written: {exc.strerror}")
+        return INCOMPLETE
     except KeyboardInterrupt:
         say(f"capturebook {args.name}: stopped by Ctrl-C")
         return 128 + signal.SIGINT

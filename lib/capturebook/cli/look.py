@@ -4,6 +4,7 @@ from .. import doctor as machine
 from .. import params as parameters
 from .. import paths, provenance
 from ..chain import plan
+from ..files import FULL
 from .common import COMPLETE, InputError, can_be_file, emit, opened, say, tell
 
 
@@ -43,6 +44,8 @@ def report(args) -> int:
     except ValueError as exc:
         raise InputError(exc) from None
     except OSError as exc:
+        if exc.errno in FULL:
+            raise
         where = f"{paths.shown(exc.filename)}: {exc.strerror}" if exc.filename else exc
         raise InputError(where) from None
     return COMPLETE

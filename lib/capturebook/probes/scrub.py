@@ -8,6 +8,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from ..files import write_whole
 from ..paths import repository
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -98,6 +99,4 @@ def scrub_file(path: Path, run: str, most: int | None = None) -> None:
     clean = scrub(text, run)
     if clean == text and len(held) == size:
         return
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(clean, encoding="utf-8")
-    os.replace(part, path)
+    write_whole(path, clean)

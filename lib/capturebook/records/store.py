@@ -10,15 +10,22 @@ from .record import Record
 
 
 def append(path: Path, record: Record) -> None:
-    """Append one record and flush it to disk. Safe with several writers; ends a torn last line first."""
+    """Append one record and flush it to disk. Safe with several writers; ends a torn last line first.
+
+    Raises OSError, naming the file, where that cannot be written.
+    """
     line = record.to_line().encode() + b"\n"
-    with open(path, "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if file.tell() and _last_byte(path) != b"\n":
-            line = b"\n" + line
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with open(path, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if file.tell() and _last_byte(path) != b"\n":
+                line = b"\n" + line
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as exc:
+        exc.filename = str(path)  # a full disk's error names no file
+        raise
 
 
 def _last_byte(path: Path) -> bytes:

@@ -8,6 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from .. import provenance
+from ..files import write_whole
 from . import classes, summary, words
 from .run_data import BUILT_IN, RunData, sample_run
 from .sections import sections
@@ -32,7 +33,7 @@ def build(run_path: str | Path) -> Path:
     """
     data = RunData.open(Path(run_path))
     out = data.path / "report.html"
-    out.write_text(render(data, sample_run(data)), encoding="utf-8")
+    write_whole(out, render(data, sample_run(data)))
     return out
 
 

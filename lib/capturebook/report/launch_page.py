@@ -5,6 +5,7 @@ from pathlib import Path
 
 from .. import paths
 from ..attribution.scores import RivalScore, ScoreRow
+from ..files import write_whole
 from ..records import Record, read
 from . import launches, words
 from .html import page, when
@@ -23,7 +24,7 @@ def build(path: Path) -> Path:
     compared = path / "comparison.json"
     made = json.loads(compared.read_text(encoding="utf-8")) if compared.is_file() else None
     out = path / "report.html"
-    out.write_text(render(path.name, records, torn, made), encoding="utf-8")
+    write_whole(out, render(path.name, records, torn, made))
     return out
 
 

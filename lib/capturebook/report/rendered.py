@@ -11,6 +11,7 @@ from nbconvert import HTMLExporter
 from pygments.formatters import HtmlFormatter
 from traitlets.config import Config
 
+from ..files import write_whole
 from .html import page
 
 TAGS = set(
@@ -50,7 +51,7 @@ def _render(path: Path, run: str) -> Path:
         body=_from_below(clean(body)),
         more_css=Markup(colours),
     )
-    out.write_text(html, encoding="utf-8")
+    write_whole(out, html)
     return out
 
 

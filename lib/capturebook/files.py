@@ -1,0 +1,34 @@
+"""Files written whole, and the name of the file in what the system refuses."""
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk that takes no more."""
+
+
+@contextlib.contextmanager
+def named(path: Path):
+    """An OSError says of which file: that of a write or a flush names none."""
+    try:
+        yield
+    except OSError as exc:
+        exc.filename = str(path)
+        raise
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text so that a reader sees the old file or the new one, never half of it; on a full disk the old one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with named(path):
+            with open(part, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
