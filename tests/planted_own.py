@@ -111,6 +111,16 @@ def branches_on_a_result() -> Step:
     return Step(fn=fn, make_inputs=draw)
 
 
+def reads_then_launches() -> Step:
+    def fn(x):
+        y = scaled(x)
+        if y[0].item() != y[0].item():
+            return scaled(y[1:])
+        return y
+
+    return Step(fn=fn, make_inputs=draw)
+
+
 def lists_a_result() -> Step:
     return Step(fn=lambda x: [scaled(x[:n]) for n in scaled(x)[:2].tolist()], make_inputs=draw)
 

@@ -110,21 +110,35 @@ def test_a_tensor_descriptor_keeps_its_block():
     assert "512" in found[3].arguments()["source"]
 
 
+def line_of(text: str) -> int:
+    """Where a text stands first in the planted steps."""
+    return next(n for n, line in enumerate(STEPS.read_text().splitlines(), 1) if text in line)
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("name", "launches", "code", "read"),
     [
-        "branches_on_a_result",
-        "branches_on_an_operators_result",
-        "branches_on_its_own_buffer",
-        "lists_a_result",
-        "result_decides_a_shape",
+        ("reads_then_launches", 1, "if y[0].item() != y[0].item()", ".item()"),
+        ("branches_on_a_result", 1, "return scaled(y) if y.sum() > 0 else y", "return scaled(y) if y.sum() > 0 else y"),
+        ("branches_on_an_operators_result", 1, "x if triple(x).any()", "return Step(fn=lambda x: x if triple(x).any()"),
+        ("branches_on_its_own_buffer", 1, "if (out * weight).sum().item() > 0", ".item()"),
+        ("lists_a_result", 1, "in scaled(x)[:2].tolist()]", ".tolist()"),
+        ("result_decides_a_shape", 1, "return scaled(y[y > 0])", "return scaled(y[y > 0])"),
     ],
 )
-def test_control_flow_on_a_value_that_no_launch_computed_is_one_clear_line(name):
-    with pytest.raises(RecordingError) as caught:
-        record_step(step(name), {}, 90)
-    text = str(caught.value)
-    assert "\n" not in text and "reads a value that a launch would have computed" in text
+def test_a_read_of_a_value_that_no_launch_computed_ends_the_list_and_is_placed(name, launches, code, read):
+    recording = record_step(step(name), {}, 90)
+    assert len(recording.examples) == launches
+    assert recording.stopped.startswith(f"stopped at tests/planted_own.py:{line_of(code)} ({read}")
+    assert recording.stopped.endswith("): what is launched after it is not listed")
+
+
+def test_what_was_launched_before_a_read_is_compiled_and_the_record_says_where_it_stopped(pool):
+    built = build_rows(pool.run, [90], False, examples=step("reads_then_launches"), step={}, cache="")
+    assert [(r["kernel"], r["status"]) for r in built.rows] == [("scale", "pass")]
+    assert re.fullmatch(r"stopped at tests/planted_own\.py:\d+ \(\.item\(\)\): what .* is not listed", built.stopped)
+    listing = pool.run_folder.records[-2]
+    assert listing.caveats == [built.stopped] and listing.payload["stopped"] == built.stopped
 
 
 def test_control_flow_on_inputs_is_the_steps_own_business():
@@ -147,9 +161,11 @@ def test_an_operator_for_cuda_alone_is_named():
 
 
 def test_a_step_without_launches_or_that_raises_is_one_line_of_the_build(pool):
-    with pytest.raises(BuildError, match="there is nothing to build; kernel mma_kernel is declared"):
+    with pytest.raises(BuildError, match="there is nothing to build; kernel mma_kernel is declared") as caught:
         build_rows(pool.run, [90], False, examples="capturebook.subjects.sparse_mla:build", step={"batch": 1}, cache="")
-    with pytest.raises(BuildError, match="could not be called with its launches recorded.*ValueError: not today"):
+    assert caught.value.status == "skipped"
+    raised = rf"could not be called .*ValueError: not today, at tests/planted_own\.py:{line_of('raise ValueError')}$"
+    with pytest.raises(BuildError, match=raised):
         build_rows(pool.run, [90], False, examples=step("raises"), step={}, cache="")
     with pytest.raises(BuildError, match="build takes no 'depth'; allowed: batch, width"):
         build_rows(pool.run, [90], False, examples=OWN, step={"depth": 3}, cache="")

@@ -12,19 +12,26 @@ from .rows import row_of, why
 
 
 class BuildError(RuntimeError):
-    """The kernels to compile could not be listed. One line says why."""
+    """The kernels to compile could not be listed. One line says why; `status` is that of the listing's record."""
+
+    def __init__(self, text: str, status: str = "fail"):
+        super().__init__(text)
+        self.status = status
 
 
 @dataclass(frozen=True)
 class BuildResult:
     """`rows`: one dict a compilation, by kernel, configuration and target. `left`: how many were left out.
 
-    `unseen`: kernels and operators that a call of a step did not show, a line each.
+    `unseen`: kernels and operators that a call of a step did not show, a line each. `stopped`: where the call was not
+    followed any further, since its host read a value that no launch had computed; the rows are of what it launched
+    before. "" of a call that was followed to its end.
     """
 
     rows: list[dict]
     left: int
     unseen: list[str]
+    stopped: str = ""
 
     @property
     def failed(self) -> list[dict]:
@@ -56,7 +63,7 @@ def build_rows(
     process = {"deadline": deadline, "env": env or {}, "preload": preload}
     listing = run([_probe("plan", examples, {}, {"targets": chosen, **more}, "kernels to build", process)])[0]
     if listing.status != "pass":
-        raise BuildError(f"build: the kernels of {examples!r} could not be listed: {why(listing)}")
+        raise BuildError(f"build: the kernels of {examples!r} could not be listed: {why(listing)}", listing.status)
     entries = listing.payload["compilations"]
     wanted = [entry for entry in entries if all_configs or entry["pinned"] or entry["default"]]
     probes = [
@@ -71,7 +78,7 @@ def build_rows(
         for entry in wanted
     ]
     rows = [row_of(record) for record in run(probes)]
-    return BuildResult(rows, len(entries) - len(wanted), listing.payload["unseen"])
+    return BuildResult(rows, len(entries) - len(wanted), listing.payload["unseen"], listing.payload["stopped"])
 
 
 def _probe(job: str, examples: str, options: dict, args: dict, label: str, process: dict) -> Probe:

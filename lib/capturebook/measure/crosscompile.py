@@ -20,25 +20,29 @@ DECODE = "capturebook.subjects.decode_step.examples:examples"
 
 
 def plan(ctx) -> dict:
-    """Job: what the subject's examples hold for args["targets"], as {"compilations": [...], "unseen": [...]}.
+    """Job: what the subject's examples hold for args["targets"], as {"compilations", "unseen", "stopped"}.
 
     An entry is what `run` takes as its subject's options; `default` marks the first configuration of a kernel, the one
-    that Triton tries first. `unseen`: what a call of a step did not show, a line each.
+    that Triton tries first. `unseen`: what a call of a step did not show, a line each. `stopped`: where the call could
+    not be followed any further, "" if it was to its end. Without any launch it is skipped if it was, else failed.
     """
     ctx.stage("build")
-    found, unseen = [], []
+    found, unseen, stops = [], [], []
     for sm in ctx.args["targets"]:
         seen = set()
-        examples, missed = examples_for(ctx, sm)
+        examples, missed, stopped = examples_for(ctx, sm)
         unseen += missed
+        stops += [stopped] if stopped else []
         for index, example in enumerate(examples):
             found.append({**entry_of(example, sm), "index": index, "default": example.name not in seen})
             seen.add(example.name)
-    unseen = list(dict.fromkeys(unseen))
+    unseen, stops = list(dict.fromkeys(unseen)), list(dict.fromkeys(stops))
+    more = {"payload": {"unseen": unseen, "stopped": "; ".join(stops)}, "caveats": stops}
     if not found:
-        reason = "; ".join(["no Triton kernel was launched by the call: there is nothing to build", *unseen])
-        return {"status": "fail", "reason": reason, "payload": {"unseen": unseen}}
-    return {"status": "pass", "payload": {"compilations": found, "unseen": unseen}}
+        reason = "; ".join(["no Triton kernel was launched by the call: there is nothing to build", *stops, *unseen])
+        return {"status": "fail" if stops else "skipped", "reason": reason, **more}
+    more["payload"]["compilations"] = found
+    return {"status": "pass", **more}
 
 
 def run(ctx) -> dict:
@@ -52,7 +56,7 @@ def run(ctx) -> dict:
     entry = ctx.probe.subject.options
     ctx.fields["payload"] = dict(entry)
     sm = parse_target(entry["target"])
-    examples, _ = examples_for(ctx, sm)
+    examples, *_ = examples_for(ctx, sm)
     example = examples[entry["index"]] if entry["index"] < len(examples) else None
     now = entry_of(example, sm) if example else None
     if not now or not now.items() <= entry.items():
@@ -60,8 +64,8 @@ def run(ctx) -> dict:
     return {"status": "pass", "payload": {**entry, **cached_row(example, sm, ctx.args["cache"])}}
 
 
-def examples_for(ctx, sm: int) -> tuple[list[Any], list[str]]:
-    """The subject's examples for a target, and what was not seen.
+def examples_for(ctx, sm: int) -> tuple[list[Any], list[str], str]:
+    """The subject's examples for a target, what was not seen, and where the call was stopped.
 
     A step's (args["step"] holds its build's keywords) are recorded from a call; else the subject is a function of the
     target that returns them. Each has what kernels.sparse_mla.examples.Example has: name, kernel, config, args, pinned.
@@ -71,13 +75,13 @@ def examples_for(ctx, sm: int) -> tuple[list[Any], list[str]]:
 
     target = ctx.probe.subject.target
     if "step" not in ctx.args:
-        return list(load(target)(sm)), []
+        return list(load(target)(sm)), [], ""
     try:
         recording = record_step(target, ctx.args["step"], sm)
     except RecordingError as error:
         ctx.fields["reason"] = str(error)
         raise
-    return recording.examples, recording.unseen
+    return recording.examples, recording.unseen, recording.stopped
 
 
 def entry_of(example: Any, sm: int) -> dict:

@@ -1,10 +1,12 @@
 """The Triton launches of one call of a step, recorded instead of made: what a user's own kernel is compiled from.
 
 No GPU is needed. What a launch would have written stays as it was allocated (NaN, or the largest integer), and torch
-ops between launches compute with that. A host that reads such a value could go anywhere next: that ends the recording.
+ops between launches compute with that. A host that reads such a value could go anywhere next: that ends the recording,
+which holds the launches before it.
 """
 
 import contextlib
+import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +14,7 @@ from ..kernels.sparse_mla.examples import Example
 from . import triton_versions
 from .poison import fresh_memory_is_nan
 from .specialise import specialise
-from .unreal import Unreal, on_this_machine
+from .unreal import Unreal, UnrealValue, on_this_machine
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 """What a launch passes beside the kernel's own arguments, as far as a triton.Config holds it."""
@@ -34,10 +36,15 @@ class Launch:
 
 @dataclass(frozen=True)
 class Recording:
-    """`examples`: each kernel of a call once for each configuration. `unseen`: what was not seen, a line each."""
+    """`examples`: each kernel of a call once for each configuration. `unseen`: what was not seen, a line each.
+
+    `stopped`: where the host read a value that no launch had computed, so that the call was not followed to its end; ""
+    if it was.
+    """
 
     examples: list[Example]
     unseen: list[str] = field(default_factory=list)
+    stopped: str = ""
 
 
 def record_step(target: str, options: dict, sm: int) -> Recording:
@@ -50,11 +57,12 @@ def record_step(target: str, options: dict, sm: int) -> Recording:
     from ..records import Arm, Subject
     from ..subjects.loader import as_step, load, options_for
 
+    stopped = ""
     with contextlib.ExitStack() as stack:
         unreal = Unreal()
         stack.enter_context(on_this_machine(unreal))
         launches = stack.enter_context(recording(sm, unreal))
-        with explained("the step could not be built on this machine"):
+        with explained("the step could not be built on this machine", target):
             build = load(target)
             keywords, _ = options_for(build, Subject(target=target, options=options), Arm())
             step = as_step(build(**keywords))
@@ -63,17 +71,43 @@ def record_step(target: str, options: dict, sm: int) -> Recording:
             inputs = step.make_inputs(0)
         del launches[:]  # a build may warm its kernels up; only the call counts
         unreal.called_with(inputs)
-        with explained("the step could not be called with its launches recorded instead of made"):
-            with step.around() if step.around else torch.no_grad(), fresh_memory_is_nan(), unreal:
-                if step.advance:
-                    step.advance(0)
-                step.fn(*inputs)
-        return Recording(_examples(launches, step.pinned, sm), _unseen(launches, step.kernels, unreal.silent))
+        with explained("the step could not be called with its launches recorded instead of made", target):
+            try:
+                with step.around() if step.around else torch.no_grad(), fresh_memory_is_nan(), unreal:
+                    if step.advance:
+                        step.advance(0)
+                    step.fn(*inputs)
+            except UnrealValue as error:
+                stopped = _stopped(error, target)
+        unseen = _unseen(launches, step.kernels, unreal.silent)
+        return Recording(_examples(launches, step.pinned, sm), unseen, stopped)
+
+
+def _stopped(error: UnrealValue, target: str) -> str:
+    place = _place(error, target)
+    if place is None:
+        return f"stopped where {error}: what is launched after it is not listed"
+    where, code = place
+    read = next((f".{name}()" for name in ("item", "tolist", "numpy") if f".{name}(" in code), code)
+    return f"stopped at {where} ({read}): what is launched after it is not listed"
+
+
+def _place(error: BaseException, target: str) -> tuple[str, str] | None:
+    """The innermost line of the subject that an exception came through, as (`my_rms.py:17`, its code)."""
+    from ..probes.exceptions import subject_folders, tag_of
+    from ..probes.scrub import relative
+
+    folders = subject_folders(target)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if tag_of(f.filename, folders) == "subject"]
+    if not frames:
+        return None
+    return f"{relative(frames[-1].filename)}:{frames[-1].lineno}", (frames[-1].line or "").strip()[:80]
 
 
 @contextlib.contextmanager
-def explained(what: str):
-    """An exception of the block as a RecordingError whose one line begins with `what`."""
+def explained(what: str, target: str):
+    """An exception of the block as a RecordingError whose one line begins with `what` and ends with the subject's."""
+    from ..probes.exceptions import text_of
     from ..subjects.loader import SubjectError
 
     try:
@@ -81,8 +115,10 @@ def explained(what: str):
     except SubjectError:
         raise
     except Exception as error:
-        text = str(error).strip().splitlines() or [""]
-        raise RecordingError(f"{what}: {type(error).__name__}: {text[0]}") from error
+        text = text_of(error).strip().splitlines() or [""]
+        place = _place(error, target)
+        at = f", at {place[0]}" if place else ""
+        raise RecordingError(f"{what}: {type(error).__name__}: {text[0]}{at}") from error
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ _LIBRARY = ("aten", "prims", "prim", "inductor", "profiler")
 
 
 class UnrealValue(RuntimeError):
-    """The host asks for a value that a recorded launch would have computed."""
+    """The host asks for a value that a recorded launch would have computed: the recording ends there."""
 
 
 class Unreal(TorchDispatchMode):
