@@ -1,5 +1,6 @@
 """What a run keeps names no folder and no host of the machine it ran on: a planted home, and a planted host."""
 
+import html
 import json
 import os
 import subprocess
@@ -95,6 +96,20 @@ def test_a_host_called_like_a_word_is_left_in_the_text(home, monkeypatch):
 def test_the_root_of_the_file_system_is_no_folder_to_hide(home, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/", str(home / "lib")]))
     assert scrub.scrub(f"a/b in /etc/c, {home}/lib/d and {home}/e", "another") == "a/b in /etc/c, d and ~/e"
+
+
+@pytest.mark.parametrize("name", ["jürgen", "a'b", 'q"t', "a&b", "back\\slash", "平"])
+def test_a_folder_is_found_however_it_is_escaped(home, tmp_path, monkeypatch, name):
+    """papermill writes parameters by `unicode_escape`, a notebook is JSON of that, and a page HTML of both."""
+    folder = tmp_path / name
+    monkeypatch.setenv("HOME", str(folder))
+    path = f"{folder}/x"
+    python = path.encode("unicode_escape").decode().replace('"', '\\"')
+    written = [path, repr(path), ascii(path), json.dumps(path), json.dumps(path, ensure_ascii=False), python]
+    written += [json.dumps(text) for text in written] + [html.escape(text) for text in written] + [folder.as_uri()]
+    for text in written:
+        clean = scrub.scrub(f"cd {text}; {text}", "another")
+        assert tmp_path.name not in clean and clean.count("~") == 2, text
 
 
 def test_a_folder_has_one_name_in_every_process():

@@ -1,12 +1,15 @@
 """Paths and texts as records may hold them: relative, without host or user names."""
 
 import functools
+import html
+import json
 import os
 import re
 import socket
 import sys
 import sysconfig
 from pathlib import Path
+from urllib.parse import quote
 
 from ..files import write_whole
 from ..paths import repository
@@ -38,13 +41,29 @@ def _prefixes(run: str | None) -> list[tuple[str, str]]:
     return sorted(named.items(), key=lambda pair: -len(pair[0]))
 
 
+def _spellings(folder: str) -> set[str]:
+    """A folder as it is, and as JSON, Python, HTML and URLs escape umlauts, quotes and backslashes.
+
+    Once more by each of another: a notebook is JSON, and what a cell of it shows may be a parameter as Python text.
+    """
+    found = {folder}
+    for _ in range(2):
+        for text in list(found):
+            escaped = text.encode("unicode_escape").decode()
+            found |= {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
+            found |= {escaped, escaped.replace('"', '\\"'), html.escape(text), quote(text, errors="surrogatepass")}
+    return found
+
+
 @functools.cache
 def _pattern(run: str | None) -> tuple[re.Pattern, dict[str, str]]:
     """What `scrub` looks for, folders and names that begin so apart, and what it writes instead."""
-    names = {}
+    names, spelt = {}, []
     for folder, name in _prefixes(run):
-        names |= {folder: name, folder[:-1]: name[:-1] or "."}
-    folders = "|".join(re.escape(folder[:-1]) for folder, _ in _prefixes(run))
+        for spelling in _spellings(folder[:-1]):
+            spelt.append(spelling)
+            names |= {f"{spelling}/": name, spelling: name[:-1] or "."}
+    folders = "|".join(map(re.escape, sorted(spelt, key=len, reverse=True)))
     found = rf"(?:{folders})(?:/|(?!\.?[\w-]))"
     host = socket.gethostname()
     if _tells(host):
