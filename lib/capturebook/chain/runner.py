@@ -8,13 +8,13 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from .. import paths
 from ..probes.scrub import scrub
+from ..probes.tempfolder import TempFolder
 from ..records import Record
 from . import progress
 from .folder import NONCE, PYTHON, RUN, RunFolder, notebook_probe
@@ -81,7 +81,7 @@ class Chain:
         self.say(name, "start")
         offset = self.run_folder.records_path.stat().st_size if self.run_folder.records_path.exists() else 0
         # The name is short because Unix sockets live below it.
-        with tempfile.TemporaryDirectory(prefix="cb-") as folder:
+        with TempFolder("nb") as folder:
             end = self._execute(source, Path(folder))
         own, torn = self._own_record(name, offset)
         status, reason = judge(own, torn, end)

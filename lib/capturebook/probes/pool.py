@@ -206,7 +206,10 @@ class ProbePool:
         """Once for each server: a throw-away child computes on the GPU. Raises ServerError when it cannot."""
         key = (tuple(sorted(probe.environment.items())), probe.preload)
         if key not in self._proven:
-            self._proven[key] = self._proof(probe)
+            try:
+                self._proven[key] = self._proof(probe)
+            except servers.ServerError as error:  # what did not start once is not started anew for each probe
+                self._proven[key] = str(error)
         if self._proven[key]:
             raise servers.ServerError(self._proven[key])
 

@@ -3,20 +3,23 @@
 import json
 import os
 import selectors
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from . import lease
+from . import lease, processes
 from .scrub import scrub
+from .tempfolder import SHORT, TempFolder
 
 SHARED = "CAPTUREBOOK_SERVER"
 """Names the socket of a running server without extra variables, so that a chain's notebooks share one."""
 
 START_SECONDS = 120.0
+
+READY = b"ready\n"
+"""What a server writes to the descriptor that it gets for this, once it listens and its modules are imported."""
 
 
 class ServerError(RuntimeError):
@@ -31,19 +34,22 @@ class Server:
 
     def __init__(self, env: dict[str, str], modules: tuple[str, ...], log: Path):
         # A socket's path may have 107 bytes; run folders are often deeper than that.
-        short = len(tempfile.gettempdir()) < 70
-        self._folder = tempfile.mkdtemp(prefix="capturebook-", dir=None if short else "/tmp")
-        self.path = os.path.join(self._folder, "s")
+        self._folder = TempFolder("server", None if len(tempfile.gettempdir()) < SHORT else "/tmp")
+        self.path = os.path.join(self._folder.path, "s")
         self._log = log
+        self._ready, ready = os.pipe()
+        # Its standard output is a module's that it preloads, to print to: it goes to the log, and tells us nothing.
         with open(log, "ab") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "capturebook.probes.forkserver", self.path, *modules],
+                [sys.executable, "-m", "capturebook.probes.forkserver", self.path, str(ready), *modules],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdout=file,
                 stderr=file,
                 env={k: v for k, v in {**_inherited(), **env}.items() if v or k not in env},
+                pass_fds=(ready,),
                 start_new_session=True,
             )
+        os.close(ready)
 
     @property
     def pid(self) -> int:
@@ -51,18 +57,25 @@ class Server:
 
     def wait_ready(self) -> None:
         """Block until the server listens. Raises ServerError when it ends or takes too long."""
-        if self._process.stdout.closed:
+        if self._ready is None:
             return
+        ended = os.pidfd_open(self.pid)
         with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            if not selector.select(START_SECONDS):
-                self.close()
-                raise ServerError(f"probe server: not ready after {START_SECONDS:.0f} s")
-        line = self._process.stdout.readline()
-        if line.strip() != b"ready":
-            code = self._process.wait()
-            raise ServerError(f"probe server: ended with {code} before it was ready: {_last_line(self._log)}")
-        self._process.stdout.close()
+            # Its end too: what a preloaded module started may hold the pipe open.
+            for descriptor in (self._ready, ended):
+                selector.register(descriptor, selectors.EVENT_READ)
+            fired = {key.fd for key, _ in selector.select(START_SECONDS)}
+        os.close(ended)
+        said = os.read(self._ready, 16) if self._ready in fired else b""
+        os.close(self._ready)
+        self._ready = None
+        if said == READY:
+            return
+        self.close()
+        if not fired:
+            raise ServerError(f"probe server: not ready after {START_SECONDS:g} s: {_last_line(self._log)}")
+        code = self._process.returncode
+        raise ServerError(f"probe server: ended with {code} before it was ready: {_last_line(self._log)}")
 
     def close(self) -> None:
         """End the server and every probe of it."""
@@ -71,9 +84,12 @@ class Server:
             try:
                 self._process.wait(10)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                processes.kill_tree(self.pid)
                 self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._ready is not None:
+            os.close(self._ready)
+            self._ready = None
+        self._folder.remove()
 
 
 def at_once(gpu: bool) -> int:
