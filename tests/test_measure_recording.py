@@ -197,6 +197,19 @@ def test_the_command_line_builds_a_users_file(tmp_path):
     assert bad.returncode == 2 and "--option: given 'width=8'; allowed: with a TARGET" in bad.stderr
 
 
+def test_the_command_line_says_where_the_call_was_stopped(tmp_path, monkeypatch, capsys):
+    """What was compiled stands on stdout and the exit is 0: rows that --json promises are whole."""
+    from capturebook.cli import main
+    from capturebook.measure import build
+
+    row = {"target": "sm_90", "kernel": "scale", "status": "pass", "reason": ""}
+    monkeypatch.setenv("CAPTUREBOOK_ROOT", str(planted_root(tmp_path / "root")))
+    monkeypatch.setattr(build, "build_rows", lambda *a, **k: build.BuildResult([row], 0, ["one"], "stopped at a.py:3"))
+    assert main(["build", step("scaled"), "--targets", "90", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out) == [row] and "stopped at a.py:3\nnot seen: one\n" in told.err
+
+
 def planted_root(path: Path) -> Path:
     """A repository that runs go to, so that none is left in the real one."""
     for name in ("notebooks", "params"):

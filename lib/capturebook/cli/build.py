@@ -17,9 +17,11 @@ BYTES = ("spills", "shared", "shared_limit")
 
 
 def build(args) -> int:
-    """Rows of the build check. Exit 3 when a compilation did not run to an end; a refused one is a row.
+    """Rows of the build check. Exit 3 when nothing could be listed or a compilation did not run to an end.
 
-    Without a target the built-in kernels; else those that one call of the step launches.
+    A refused compilation is a row. Without a target the built-in kernels; else those that one call of the step
+    launches, or launches before its host reads what one of them computed. Those rows are whole, so the exit is 0; where
+    the call was stopped, stderr says, and the listing's record (payload.stopped, caveats).
     """
     from ..measure.build import BuildError, build_rows
     from ..measure.crosscompile import SPARSE_MLA
@@ -59,7 +61,7 @@ def build(args) -> int:
         emit(result.rows)
     else:
         tell(*table(result.rows))
-    say(*(f"not seen: {line}" for line in result.unseen))
+    say(*filter(None, [result.stopped]), *(f"not seen: {line}" for line in result.unseen))
     compiled = len(result.rows) - len(result.failed)
     counted = f"{compiled} compiled, {len(result.failed)} not; {result.left} configurations left out"
     tell(counted, f"records: {paths.from_here(run.records_path)}", as_json=args.json)
