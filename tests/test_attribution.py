@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from capturebook.attribution import judge
+from capturebook.attribution import costs, judge
 from capturebook.attribution.recipes import RECIPES
 from capturebook.records import Arm, Record
 from evidence.cases import COMPILED, DECIDED, STORY, WARM
@@ -255,7 +255,21 @@ def test_a_fix_that_keeps_the_overlap_is_preferred():
     whole = record(STORY.changed(graph_break="none"), graph={"parallel": True})
     assert "sync=event" in verdict(run, [*records, event]).fix
     assert any("overlap lost" in line for line in verdict(run, [*records, event]).caveats)
-    assert "graph_break=none" in verdict(run, [*records, event, whole]).fix
+    kept = verdict(run, [*records, event, whole])
+    assert "graph_break=none" in kept.fix
+    assert any(line.startswith("With the fix: overlap kept") for line in kept.lines())
+
+
+@pytest.mark.parametrize(
+    ("quartiles", "fixed", "baseline", "says"),
+    [
+        ([0.7, 0.8], "sync=event", "compile=none", "compiling with the fix is slower than not compiling"),
+        ([1.2, 1.3], "sync=event", "compile=none", "compiling with the fix is faster than not compiling"),
+        ([0.9, 1.1], "tuning=pinned", "warmup=warm2", "the fix is as fast as warmup=warm2, within the spread"),
+    ],
+)
+def test_the_gain_in_words(quartiles, fixed, baseline, says):
+    assert costs.compared({"ratio_iqr": quartiles, "fixed": fixed, "baseline": baseline}) == says
 
 
 def test_a_class_without_a_change_of_arm_needs_a_code_change():

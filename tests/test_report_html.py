@@ -169,7 +169,7 @@ def test_what_the_fix_costs_stands_beside_it(gpu, head_alone):
     lost = {"caveats": ["overlap lost: the captured graph is one chain"]}
     whole = [r.model_copy(update=lost) if r.arm == fake_run.arm("events") else r for r in data.whole]
     page = Outline(report.render(replace(data, whole=whole))).text
-    assert page.index("Verdict") < page.index("The fix costs") < page.index("Gain")
+    assert page.index("Verdict") < page.index("With the fix") < page.index("Gain")
 
 
 def test_what_has_nothing_to_say_is_left_out(tmp_path):

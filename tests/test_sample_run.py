@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from statistics import median
 
 import pytest
 
@@ -35,6 +36,20 @@ def test_verdict_does_not_need_its_file(run, tmp_path):
     written = json.loads((copy / "verdict.json").read_text())
     (copy / "verdict.json").unlink()
     assert plan.verdict(RunFolder.open(copy)).to_json() == written
+
+
+def test_it_is_told_what_the_fix_costs_and_gains(run):
+    _, info, hypothesis, records = run
+    verdict = judge(info, hypothesis, records)
+    (timed,) = [r for r in records if r.probe == verdict.gain["record"]]
+    fixed, baseline = (median(timed.samples[name]) for name in ("fixed", "baseline"))
+    sentence, overlap, gain, smallest = verdict.lines()
+    assert overlap.startswith("With the fix: overlap lost")
+    assert gain == (
+        f"With the fix: {baseline / fixed:.2f} times as fast as compile=none ({fixed:.1f} against {baseline:.1f} us): "
+        f"here compiling with the fix is {'slower' if fixed > baseline else 'faster'} than not compiling."
+    )
+    assert verdict.smallest["minimal"] == ("not shown" not in smallest)
 
 
 def test_without_controls_it_did_not_run(run):

@@ -4,6 +4,7 @@ import statistics
 
 from ..records import Arm, Record
 from . import evidence as ev
+from .costs import COST
 from .decision import Decision
 from .recipes import RECIPES
 
@@ -26,8 +27,10 @@ def add_fix(verdict, decision: Decision) -> None:
         best = passed[0]
         shown = best.arm.label(decision.arm) if best.arm != decision.arm else "the scrubbed environment"
         verdict.fix = f"{recipe.says} Run here: {shown} passes."
-        lost = [c for c in best.caveats if c.startswith("overlap lost")]
-        verdict.caveats += [f"with the fix: {c}" for c in lost]
+        overlap = [c for c in best.caveats if c.startswith("overlap lost")]
+        if best.arm.overlap and best.graph.get("parallel"):
+            overlap = ["overlap kept: the captured graph has branches side by side"]
+        verdict.caveats += [f"{COST}{c}" for c in overlap]
         verdict.gain, verdict.gain_reason = gain(decision, best)
     else:
         verdict.gain_reason = "no fix was run that passes"

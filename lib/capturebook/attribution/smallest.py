@@ -138,6 +138,16 @@ class Smallest:
         why = "is this factor part of the smallest failing set?"
         return [Need("arm", arm_of(self.failing.arm, self.plain, kept, self.run), why) for kept in self.found.wanted]
 
+    @property
+    def minimal(self) -> bool:
+        """Each needed factor was left out by itself, of the set or of the whole failing arm, and the failure was gone.
+
+        What the sentence claims. `found.minimal` asks for it of the set alone: of a set with fewer factors than the
+        failing arm that takes more arms.
+        """
+        without = [frozenset(self.plain) - {name} for name in self.found.needed]
+        return self.found.minimal or all(self.found.tried.get(kept) == "other" for kept in without)
+
     def to_json(self) -> dict | None:
         """As the verdict holds it; None as long as it is not known what leaving out each factor by itself does."""
         factors = frozenset(self.plain)
@@ -150,7 +160,7 @@ class Smallest:
             "factors": self.values(needed),
             "plain": {name: self.plain[name] for name in needed},
             "no_part": self.values(factors - self.found.needed),
-            "minimal": self.found.minimal,
+            "minimal": self.minimal,
             "unclear": sorted(self.found.unclear),
             "records": sorted({self.records[kept].probe for kept in used if kept in self.records}),
             "sentence": self.sentence(),
@@ -168,8 +178,7 @@ class Smallest:
         several = len(needed) > 1
         told = f"{what} needs {_listed(self.values(needed))}{', all together' if several else ''}"
         told += f": without {'any one of them' if several else 'it'} this failure does not come"
-        without = [frozenset(self.plain) - {name} for name in needed]
-        if not self.found.minimal and not all(self.found.tried.get(kept) == "other" for kept in without):
+        if not self.minimal:
             told += f" (not shown for {', '.join(sorted(self.found.unclear) or needed)})"
         return (
             f"{told}, and {_listed(self.values(spare))} {'have' if len(spare) > 1 else 'has'} no part."

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..records import Arm, Record
+from . import costs
 from . import evidence as ev
 from .conditions import Case
 from .decision import Decision
@@ -19,7 +20,8 @@ class Verdict(BaseModel):
     owner: none (it survives), kernel, stack, environment, not_run, undetermined. `class` is K1-K6, B1-B9 or None.
     `rule` is the row of the table that decided and `says` what it concludes; `sentence` is the whole verdict in words.
     `gain` is the fixed arm's time against the nearest passing arm's, or None with `gain_reason`. `smallest` holds the
-    factors that the failure takes, all together, with a `sentence`; None as long as too few arms were tried to tell.
+    factors that the failure takes, all together, with a `sentence`; its `minimal` is true where that was shown of each
+    factor (`unclear`: those whose arm gave no result). None as long as too few arms were tried to tell.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -45,6 +47,11 @@ class Verdict(BaseModel):
     def to_json(self) -> dict[str, Any]:
         """As verdict.json holds it."""
         return self.model_dump(by_alias=True)
+
+    def lines(self) -> list[str]:
+        """For a terminal: the sentence, what the fix costs and gains, the smallest failing set."""
+        smallest = [self.smallest["sentence"]] if self.smallest else []
+        return [self.sentence, *costs.told(self.to_json()), *smallest]
 
 
 def judge(info: dict, hypothesis: dict | None, records: list[Record]) -> Verdict:

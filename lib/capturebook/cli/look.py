@@ -20,7 +20,7 @@ def verdict(args) -> int:
     if args.json:
         emit(found.to_json())
     else:
-        tell(found.sentence, *([found.smallest["sentence"]] if found.smallest else []))
+        tell(*found.lines())
     if purpose:
         tell(f"note: this run was for {purpose} alone; no question of capture was put to it", as_json=args.json)
     say(*(f"note: {line}" for line in torn))

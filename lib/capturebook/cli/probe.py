@@ -130,7 +130,7 @@ def _decide(run: RunFolder, as_json: bool, with_smallest: bool) -> int:
         more = {"undecided": tracing.UNDECIDED, "trace": tracing.shown(traced)} if traced else {}
         emit({**verdict.to_json(), "run": where(run), **more})
     tell(*_as_script(run, verdict), as_json=as_json)
-    tell(verdict.sentence, *([verdict.smallest["sentence"]] if verdict.smallest else []), as_json=as_json)
+    tell(*verdict.lines(), as_json=as_json)
     undecided = verdict.owner == "undetermined" and incomplete(run)
     return INCOMPLETE if verdict.owner == "not_run" or undecided else COMPLETE
 

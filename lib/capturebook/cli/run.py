@@ -135,7 +135,7 @@ def _end(held: RunFolder, expected: str | None) -> int:
     say("")
     tell(*summary.opening(data))
     if data.decided:
-        tell(verdict.sentence)
+        tell(*verdict.lines())
     elif sample := run_data.sample_run(data):
         when = sample.info["started"][:10]
         tell(f"The same question, recorded elsewhere ({sample.gpu}, {when}): {summary.headline(sample)}.")

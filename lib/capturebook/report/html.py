@@ -8,6 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from .. import provenance
+from ..attribution import costs
 from ..files import write_whole
 from . import classes, summary, words
 from .run_data import BUILT_IN, RunData, sample_run
@@ -74,7 +75,9 @@ def _head(data: RunData) -> dict:
         "story": data.hypothesis["story"],
         "label": "Verdict",
         "kind": data.verdict["owner"],
-        "says": [_says(data)] if data.decided else [summary.why_undecided(data), summary.skipped(data)],
+        "says": [_says(data), *_compared(data)]
+        if data.decided
+        else [summary.why_undecided(data), summary.skipped(data)],
         "done": [] if data.decided else summary.done(data.records),
         "rows": _verdict_rows(data),
     }
@@ -106,22 +109,17 @@ def _question(data: RunData) -> str:
     return words.asked(data.asked) + then + (f" Reported there: {expected}." if expected else "")
 
 
-COST = "with the fix: "
-"""Begins a caveat of the verdict on what the fix costs."""
-
-
 def _verdict_rows(data: RunData) -> list[tuple]:
     """The verdict's fields that say something, in the order in which people ask for them."""
     verdict = data.verdict
     tried = {"fixed": "", "not fixed": "run here, and it does not cure it"}
-    costs = [said.removeprefix(COST) for said in verdict["caveats"] if said.startswith(COST)]
     rows = [
         ("Question", _question(data)),
         ("Root", _root(verdict["root"])),
         ("Class", _class(verdict) if verdict["class"] else ""),
         ("Fix", verdict["fix"]),
         ("Fix tried", tried.get(verdict["fixed"], verdict["fixed"])),
-        ("The fix costs", "; ".join(costs)),
+        ("With the fix", "; ".join(costs.overlap(verdict))),
         ("Gain", _gain(verdict["gain"]) or (f"not known: {verdict['gain_reason']}" if verdict["gain_reason"] else "")),
         ("Evidence", _deciding(verdict["records"]) if verdict["records"] else ""),
     ]
@@ -137,6 +135,14 @@ def _class(verdict: dict) -> Markup:
 def _deciding(records: list[str]) -> Markup:
     ids = Markup(", ").join(Markup("<code>{}</code>").format(probe) for probe in records)
     return Markup("{}: {}").format(words.counted(len(records), "deciding record"), ids)
+
+
+def _compared(data: RunData) -> list[str]:
+    gain = data.verdict["gain"]
+    if not gain:
+        return []
+    said = costs.compared(gain)
+    return [f"{said[0].upper()}{said[1:]} ({gain['ratio']:.2f} times as fast)."]
 
 
 def _gain(gain: dict | None) -> str:
