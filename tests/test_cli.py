@@ -142,6 +142,8 @@ def test_a_root_that_is_no_checkout_is_one_line(tmp_path, monkeypatch, capsys, w
     assert err.count("\n") == 1
 
 
+NEST = "[" * 9999 + "]" * 9999
+
 DAMAGE = [
     ("hypothesis.json", None), ("hypothesis.json", "{"), ("hypothesis.json", "[]"),
     ("run.json", "[]"), ("run.json", "null"), ("run.json", '{"schema_version": 1}'), ("records.jsonl", "folder"),
@@ -149,7 +151,7 @@ DAMAGE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "holds"), DAMAGE)
+@pytest.mark.parametrize(("name", "holds"), DAMAGE, ids=range(len(DAMAGE)))
 def test_a_damaged_run_folder_is_one_line_naming_the_file(root, capsys, name, holds):
     run = fake_run.write(root / "outputs" / "x", [])
     (run / name).unlink(missing_ok=True)
@@ -164,6 +166,24 @@ def test_a_damaged_run_folder_is_one_line_naming_the_file(root, capsys, name, ho
         assert out == "" and err.count("\n") == 1 and name in err
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("question", {}), ("question", {"arm": {}, "x": 1}), ("provenance", {}), ("started", "yesterday"),
+     ("started", "2026-11-30T12:00:00"), ("invocations", [{}]), ("provenance", {**fake_run.PROVENANCE, "gpu": {}}),
+     ("provenance", {**fake_run.PROVENANCE, "gpu": {"name": "x", "sm": "ninety"}}), ("nonce", None),
+     ("provenance", {**fake_run.PROVENANCE, "torch_cuda": "none"}), ("provenance", {**fake_run.PROVENANCE, "torch": 2}),
+     ("code", 7)],
+)  # fmt: skip
+def test_a_run_json_that_lacks_what_its_readers_read_is_damaged(root, capsys, name, value):
+    run = fake_run.write(root / "outputs" / "x", [])
+    info = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**info, name: value}))
+    for command in ("verdict", "report"):
+        assert cli.main([command, "outputs/x"]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1 and "outputs/x/run.json is damaged: " in err and name in err
+
+
 def test_a_full_disk_ends_a_command_in_one_line_and_leaves_the_old_report(root, capsys, monkeypatch):
     run = fake_run.write(root / "outputs" / "x", [])
     (run / "report.html").write_text("old")
@@ -176,6 +196,12 @@ def test_a_full_disk_ends_a_command_in_one_line_and_leaves_the_old_report(root, 
     said = capsys.readouterr().err
     assert said == "capturebook report: outputs/x/report.html cannot be written: No space left on device\n"
     assert (run / "report.html").read_text() == "old"
+
+
+def test_a_name_with_a_nul_is_no_file(root, capsys):
+    fake_run.write(root / "outputs" / "x", [fake_run.step(fake_run.arm("events"), fake_run.Clock(), None, "")])
+    assert cli.main(["repro", "outputs/x", "", "-o", "z\0z.py"]) == 2
+    assert "--output: given 'z\\x00z.py': a NUL in it; allowed: a file's name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", ["repro outputs/x 0 -o new.py", "gallery --from outputs/x"])

@@ -12,8 +12,9 @@ from capturebook.chain.folder import RunFolder
 from capturebook.chain.runfiles import RunFolderError, claim, fresh, stamp
 from capturebook.records import Arm, Question, Record, probe_id
 
-GPU = {"name": "Planted GPU", "id": "0a"}
-FACTS = {"code": "c0de", "gpu": GPU, "driver": "580.1", "torch": "2.11.0", "triton": "3.6.0"}
+GPU = {"name": "Planted GPU", "id": "0a", "sm": "sm_90"}
+FACTS = {"code": "c0de", "gpu": GPU, "driver": "580.1", "torch": "2.11.0", "triton": "3.6.0", "no_gpu": "",
+         "driver_cuda": "13.0", "torch_cuda": "13.0"}  # fmt: skip
 STORY = {"name": "planted", "rivals": []}
 
 
@@ -260,3 +261,11 @@ def test_a_full_disk_leaves_a_file_as_it_was_and_is_named_with_it(tmp_path, monk
             write()
     assert (run.path / "run.json").read_bytes() == before
     assert sorted(p.name for p in run.path.iterdir() if p.name[0] == ".") == []
+
+
+@pytest.mark.parametrize("name", ["\udcff", "\udcc3\udcbc"], ids=["no UTF-8", "another locale's"])
+def test_a_folder_whose_name_is_no_text_is_refused_before_it_is_made(tmp_path, name):
+    for attempt in (create, RunFolder.open):
+        with pytest.raises(RunFolderError, match=r"run_dir: given '.*\\udc.*'; allowed: a path that is text in UTF-8"):
+            attempt(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []

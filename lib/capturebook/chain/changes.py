@@ -26,4 +26,4 @@ def first_change(info: dict, then: dict, parameters, hypothesis: dict, question:
 
 def _gpu(facts: dict) -> str | None:
     """Which GPU, told apart from its twins in the same host."""
-    return f"{facts['gpu']['name']} {facts['gpu']['id']}" if facts["gpu"] else None
+    return f"{facts['gpu']['name']} {facts['gpu'].get('id')}" if facts["gpu"] else None

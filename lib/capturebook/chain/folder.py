@@ -7,22 +7,16 @@ import secrets
 import shutil
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from .. import paths, provenance
 from ..records import Question, Record, append, latest, probe_id, read
 from . import logs
 from .changes import first_change
-from .runfiles import RunFolderError, read_object, stamp, usable, write_json
+from .intact import damage
+from .runfiles import RunFolderError, read_object, refuse_name, stamp, usable, write_json
 
 SCHEMA = 1
 DECIDED = ("pass", "wrong", "fail")
 """Outcomes that a resumed run keeps."""
-
-HELD = {"run": str, "nonce": str, "started": str, "code": str, "parameters": dict, "question": dict, "plan": list,
-        "provenance": dict, "invocations": list}  # fmt: skip
-"""What every run.json holds."""
-
 
 RUN, NONCE, PYTHON = "CAPTUREBOOK_RUN", "CAPTUREBOOK_NONCE", "CAPTUREBOOK_PYTHON"
 """Set by the chain for its notebooks: the run folder it holds, the run's nonce, the interpreter it runs with."""
@@ -64,6 +58,7 @@ class RunFolder:
         process is making a run there.
         """
         path = paths.resolve(path)
+        refuse_name(path)
         facts = provenance.collect() if facts is None else facts
         with usable(path):
             return cls._made(path, parameters, hypothesis, question, plan, facts)
@@ -111,6 +106,7 @@ class RunFolder:
     def open(cls, path: str | Path) -> "RunFolder":
         """An existing run, to read. Raises RunFolderError when there is none, or run.json is damaged."""
         path = paths.resolve(path)
+        refuse_name(path)
         where = path / "run.json"
         if not os.path.isfile(where):
             raise RunFolderError(f"run_dir: {paths.shown(path)!r} holds no run (no run.json)")
@@ -118,15 +114,8 @@ class RunFolder:
         if info.get("schema_version") != SCHEMA:
             given = info.get("schema_version")
             raise RunFolderError(f"run_dir: {paths.shown(where)} has schema {given}; this version reads {SCHEMA}")
-        for name, kind in HELD.items():
-            if not isinstance(info.get(name), kind):
-                raise RunFolderError(
-                    f"run_dir: {paths.shown(where)} is damaged: it holds no {name!r} as a {kind.__name__}"
-                )
-        try:
-            Question(**info["question"])
-        except ValidationError:
-            raise RunFolderError(f"run_dir: {paths.shown(where)} is damaged: 'question' is none") from None
+        if said := damage(info):
+            raise RunFolderError(f"run_dir: {paths.shown(where)} is damaged: {said}")
         run = cls(path, info)
         run._refuse_folders("records.jsonl")
         return run

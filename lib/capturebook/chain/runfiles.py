@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .. import paths
 from ..files import write_whole
+from ..params.plain import is_unicode
 
 
 class RunFolderError(ValueError):
@@ -32,6 +33,13 @@ def usable(path: Path):
     except OSError as exc:
         text = f"run_dir: given {paths.shown(path)!r}: {exc.strerror}; allowed: a folder that can be made and written"
         raise RunFolderError(text) from None
+
+
+def refuse_name(path: Path) -> None:
+    """Raises RunFolderError for a folder whose name is no text: neither JSON nor a page could name it."""
+    if not is_unicode(paths.shown(path)):
+        given = ascii(paths.shown(path))
+        raise RunFolderError(f"run_dir: given {given}; allowed: a path that is text in UTF-8, as the locale must be")
 
 
 def read_object(path: Path) -> dict:

@@ -94,7 +94,9 @@ def _to_null(stream) -> None:
 
 
 def can_be_file(what: str, name: str) -> None:
-    """Raises InputError for a name that the file system does not take (too long) or let us look up."""
+    """Raises InputError for a name that the file system does not take (too long, a NUL) or let us look up."""
+    if "\0" in name:
+        raise InputError(f"{what}: given {name!r}: a NUL in it; allowed: a file's name")
     try:
         Path(name).exists()
     except OSError as exc:

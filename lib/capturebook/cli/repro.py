@@ -22,10 +22,10 @@ def repro(args) -> int:
     from ..probes.lease import gpu_uuid
     from ..repro import ReproError, needs_gpu, prove, write
 
+    can_be_file("--output", args.output)
     run = opened(args.run)
     record = _record(run.records()[0], args.probe)
     path = Path(args.output)
-    can_be_file("--output", args.output)
     if path.suffix != ".py" or path.exists():
         what = "exists already" if path.exists() else "is no .py file"
         raise InputError(f"--output: {args.output!r} {what}; allowed: a new .py file")

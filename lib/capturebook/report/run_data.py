@@ -136,6 +136,8 @@ def _json(path: Path) -> dict:
         held = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as exc:
         raise ValueError(f"{paths.shown(path)} is damaged: {exc}") from None
+    except RecursionError:
+        raise ValueError(f"{paths.shown(path)} is damaged: it is nested too deep") from None
     if not isinstance(held, dict):
         raise ValueError(f"{paths.shown(path)} is damaged: it holds no JSON object")
     return held
