@@ -1,5 +1,6 @@
 """A/B of launches: arms that change a launch file, rivals' predictions against what the launches showed."""
 
+import html
 import json
 from pathlib import Path
 
@@ -46,6 +47,23 @@ def test_an_arm_that_did_not_run_tests_nothing(bench):
     # Nor does a speed that was never measured.
     assert marks["stack"] == {"stock": HELD, "mma": NOT_TESTED, "compiled": NOT_TESTED}
     assert compared.found("compiled") == "not run (C5)"
+    page = html.unescape(launch_page.build(compared.path).read_text())
+    assert f"Arm compiled: not run (C5): {compared.of('compiled')[0].launched.reason}</li>" in page
+
+
+@here_only
+def test_a_host_that_cannot_be_reached_is_tried_once(bench, monkeypatch):
+    (bench.root / "ssh_config").write_text("Host gpu1\n HostName nosuch.invalid\n")
+    monkeypatch.setenv("CAPTUREBOOK_SSH", f"ssh -F {bench.root}/ssh_config")
+    compared = compare.compare(load_comparison(written(bench, rounds=2)), "gpu1", bench.events.append)
+    assert len(bench.ids()) == 1 and len([event for event in bench.events if event.startswith("not run")]) == 1
+    why = "1 of 6 launches tried, the rest not: ssh cannot reach <host>: its name is not resolved: ssh: Could not"
+    assert compare.lines(compared)[0].startswith(why)
+    assert [compared.found(arm) for arm in ("stock", "mma")] == ["not run (C5)", "not tried"]
+    head = (
+        html.unescape(launch_page.build(compared.path).read_text()).partition('id="outcome"')[2].partition("</div>")[0]
+    )
+    assert why in head and "What to do: see ~/.ssh/config" in head and "Arm mma: not tried" in head
 
 
 @here_only

@@ -73,20 +73,34 @@ def configure(bench, monkeypatch, sshd, old: str, new: str):
 
 @ssh_only
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "says", "todo"),
     [
-        ("known_hosts\n", "no_known_hosts\n", "Host key verification failed"),
-        ("user_key\n", "no_key\n", "Permission denied"),
-        ("HostName 127.0.0.1", "HostName nosuch.invalid", "Could not resolve hostname"),
-        (" Port ", " Port 1\n#", "Connection refused"),
+        (
+            "known_hosts\n",
+            "no_known_hosts\n",
+            "its host key is not the known one, or not known yet",
+            "run `ssh gpu1` once",
+        ),
+        ("user_key\n", "no_key\n", "it refuses the authentication", "`ssh gpu1 true` must do without a password"),
+        ("HostName 127.0.0.1", "HostName nosuch.invalid", "its name is not resolved", "see ~/.ssh/config"),
+        (" Port ", " Port 1\n#", "the connection is refused", "see ~/.ssh/config"),
     ],
 )
-def test_why_a_host_cannot_be_reached_is_said(bench, sshd, monkeypatch, old, new, says):
+def test_why_a_host_cannot_be_reached_is_said(bench, sshd, monkeypatch, old, new, says, todo):
     configure(bench, monkeypatch, sshd, old, new)
+    asked = [*os.environ["CAPTUREBOOK_SSH"].split(), "-oBatchMode=yes", "gpu1", "true"]
+    by_ssh = subprocess.run(asked, capture_output=True, text=True).stderr.strip().splitlines()[-1]
     began = time.monotonic()
     record = bench.script("echo RESULT\n", result={"log": "RESULT"})
     assert (record.status, record.payload["failed_stage"], record.payload["class"]) == ("not_run", "connect", "C5")
-    assert says in record.reason and time.monotonic() - began < 20
+    assert time.monotonic() - began < 20
+    told = bench.events[-1].splitlines()
+    assert told[0].startswith(f"not run in stage connect: ssh cannot reach gpu1: {says}: ") and by_ssh in told[0]
+    assert told[-1].startswith("what to do: ") and todo in told[-1] and "PATH" not in told[-1]
+    # The record has the cause, and neither the host's names nor who we are there.
+    kept = record.model_dump_json()
+    assert f"ssh cannot reach <host>: {says}: " in record.reason
+    assert not [name for name in ("gpu1", "nosuch", "127.0.0.1", "@") if name in kept], record.reason
 
 
 @here_only

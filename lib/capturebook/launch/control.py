@@ -5,11 +5,11 @@ from collections.abc import Callable
 from ..chain.runfiles import stamp
 from ..records import Record
 from . import checkout
-from .channel import Channel
 from .ending import GRACE, end_program
 from .follow import Following
 from .host import Host, Refused, State
 from .outcome import Outcome, record_of
+from .reach import connect
 from .redact import SHOWN, Redactor
 from .stages import NotHeld, Stages
 from .store import Entry, LaunchError
@@ -62,8 +62,7 @@ def connected(
     following, host = None, None
     try:
         with stages.stage("connect") as evidence:
-            host = Host(Channel(entry.info["host"]))
-            facts = host.facts()
+            host, facts = connect(entry.info["host"], redactor)
             evidence["system"] = facts.system
             redactor.at(facts.home)
         with stages.stage("folder") as evidence:

@@ -9,10 +9,11 @@ from .. import paths
 from ..chain.runfiles import stamp
 from ..records import Record
 from . import syntax
-from .channel import Channel, ChannelError, text_of
+from .channel import ChannelError, text_of
 from .follow import Following
 from .host import Host, Refused
 from .outcome import Outcome, record_of
+from .reach import connect
 from .readiness import owner_of
 from .redact import Redactor
 from .resolve import resolve
@@ -82,7 +83,7 @@ class Starting:
         following = None
         try:
             with self.stages.stage("connect") as evidence:
-                self.host = Host(Channel(self.where))
+                self.host, self.facts = connect(self.where, self.redactor)
                 self._connect(evidence)
             for name in ("folder", "deliver", "syntax", "environment", "port", "start"):
                 with self.stages.stage(name, lost="C6" if name in ("folder", "deliver") else "C5") as evidence:
@@ -104,7 +105,7 @@ class Starting:
         return record_of(self.entry, self.stages, outcome, self.caveats, self.started, self.redactor)
 
     def _connect(self, evidence: dict) -> None:
-        facts = self.host.facts()
+        facts = self.facts
         if not facts.system.startswith("Linux"):
             raise NotHeld(f"the host is {facts.system}", "C5", "use a Linux host: stages are proven from its /proc")
         if facts.missing:
@@ -117,7 +118,6 @@ class Starting:
             except Refused as exc:
                 without = "leave `systemd` out: a launch survives its connection without it"
                 raise NotHeld(f"systemd: asked for, and none answers on this host: {exc}", "C5", without) from None
-        self.facts = facts
         self.redactor.at(facts.home)
         evidence.update(system=facts.system, over="ssh" if self.where else "none: this machine")
         evidence["clock_ahead"] = clock = round(facts.clock - time.time(), 1)

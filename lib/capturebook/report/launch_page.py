@@ -53,7 +53,15 @@ def _opening(records: list[Record], made: dict | None) -> list[str]:
         f"contradicted, {rival['not_tested']} not tested"
         for rival in made["rivals"]
     ]
-    return [*(f"Arm {arm}: {found['found']}" for arm, found in made["arms"].items()), *tallies]
+    if stopped := made.get("stopped"):
+        return [stopped, f"What to do: {records[-1].payload['todo']}", *_found(made, {}), *tallies]
+    return [*_found(made, {r.payload["arm"]: r.reason for r in records if r.status == "not_run"}), *tallies]
+
+
+def _found(made: dict, because: dict[str, str]) -> list[str]:
+    """A line each arm: what it showed, and why it did not run."""
+    why = {arm: f": {reason}" for arm, reason in because.items()}
+    return [f"Arm {arm}: {found['found']}{why.get(arm, '')}" for arm, found in made["arms"].items()]
 
 
 def _scores(made: dict) -> list[RivalScore]:

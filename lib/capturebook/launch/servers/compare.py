@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 
 from ... import paths
@@ -22,6 +23,10 @@ CONCLUSIVE = ("pass", "fail")
 """A launch that did not run, or was not ready in time, supports nothing; nor does one that failed by a C class."""
 
 
+UNREACHED = ("connect", "folder")
+"""Stages in which no arm can differ from another: where one of them does not hold, the rest need not be tried."""
+
+
 @dataclass
 class Tried:
     """One launch of one arm: its record, and the record of its load if it got ready and one was asked."""
@@ -34,6 +39,10 @@ class Tried:
     @property
     def conclusive(self) -> bool:
         return self.launched.status in CONCLUSIVE and not self.launched.payload["class"]
+
+    @property
+    def unreached(self) -> bool:
+        return self.launched.payload["failed_stage"] in UNREACHED
 
     @property
     def tokens_per_s(self) -> dict[int, float]:
@@ -54,6 +63,13 @@ class Compared:
 
     def of(self, arm: str) -> list[Tried]:
         return [one for one in self.tried if one.arm == arm]
+
+    @property
+    def stopped(self) -> str:
+        """Why the rest of the launches was not tried, in words; "" when all were."""
+        last = self.tried[-1].launched if self.tried and self.tried[-1].unreached else None
+        planned = self.comparison.rounds * len(self.comparison.arms)
+        return f"{len(self.tried)} of {planned} launches tried, the rest not: {last.reason}" if last else ""
 
     def ratios(self, arm: str) -> list[float]:
         """Tokens/s of an arm over the first arm's of the same round, at the largest concurrency; one for each round."""
@@ -82,7 +98,7 @@ class Compared:
         if ratios and arm != self.comparison.arms[0].id:
             spread = f" ({min(ratios):.2f} to {max(ratios):.2f} in {len(ratios)} rounds)" if len(ratios) > 1 else ""
             said.append(f"{statistics.median(ratios):.2f} times as fast{spread}")
-        return ", ".join(dict.fromkeys(said)) or "no record"
+        return ", ".join(dict.fromkeys(said)) or ("not tried" if self.stopped else "no record")
 
     def _row(self, arm, predicted: ServerPrediction) -> ScoreRow:
         records = [one.launched.run for one in self.of(arm.id)]
@@ -129,6 +145,7 @@ class Compared:
             "comparison": told,
             "arms": arms,
             "rivals": [score.to_json() for score in self.scores()],
+            "stopped": self.stopped,
             "rounds_done": max((one.round for one in self.tried), default=0),
         }
 
@@ -149,21 +166,22 @@ def compare(comparison: Comparison, host: str | None = None, on_event: Callable[
     path = paths.resolve("outputs/comparisons") / f"{comparison.name}-{began}"
     path.mkdir(parents=True)
     compared = Compared(comparison, path, redactor)
-    for number in range(1, comparison.rounds + 1):
-        for arm, spec in specs.items():
-            on_event(f"arm {arm}, round {number} of {comparison.rounds}")
-            one = Tried(arm, number, launch(spec, host, on_event))
-            compared.tried.append(one)
-            _keep(path, one.launched, arm, number)
-            if one.launched.status == "pass" and spec.result is None:
-                try:
-                    _ask(comparison, one, on_event)
-                finally:
-                    # The next arm needs the GPU, and perhaps the port.
-                    stop(one.launched.run, on_event)
-                if one.swept:
-                    _keep(path, one.swept, arm, number)
-            write_json(path / "comparison.json", compared.to_json())
+    for number, arm in product(range(1, comparison.rounds + 1), specs):
+        on_event(f"arm {arm}, round {number} of {comparison.rounds}")
+        one = Tried(arm, number, launch(specs[arm], host, on_event))
+        compared.tried.append(one)
+        _keep(path, one.launched, arm, number)
+        if one.launched.status == "pass" and specs[arm].result is None:
+            try:
+                _ask(comparison, one, on_event)
+            finally:
+                # The next arm needs the GPU, and perhaps the port.
+                stop(one.launched.run, on_event)
+            if one.swept:
+                _keep(path, one.swept, arm, number)
+        write_json(path / "comparison.json", compared.to_json())
+        if one.unreached:
+            break
     return compared
 
 
@@ -186,7 +204,8 @@ def _code_fits(predicted: ServerPrediction, record: Record) -> bool:
 
 def lines(compared: Compared) -> list[str]:
     """For people: what each arm showed, and each rival's predictions."""
-    said = [f"{arm.id} ({compared.label(arm)}): {compared.found(arm.id)}" for arm in compared.comparison.arms]
+    said = [compared.stopped] if compared.stopped else []
+    said += [f"{arm.id} ({compared.label(arm)}): {compared.found(arm.id)}" for arm in compared.comparison.arms]
     for score in compared.scores():
         said.append(f"{score.id}: {score.held} held, {score.contradicted} contradicted, {score.not_tested} not tested")
         said += [f"  {row.arm}: {row.mark}: predicted {row.predicted}" for row in score.rows]
