@@ -36,16 +36,15 @@ class Progress:
         """Every line was flushed."""
 
 
-def tell(*lines: str, as_json: bool = False) -> None:
+def tell(*lines: str, as_json: bool = False) -> bool:
     """The answer for people, on stdout; on stderr with --json, where stdout holds JSON alone.
 
-    A reader that has seen enough (`| head -1`) ends nothing, and nothing is said about it.
+    A reader that has seen enough (`| head -1`) ends nothing, and nothing is said about it; False when it has gone.
     """
     if as_json:
         say(*lines)
-        return
-    for line in lines:
-        _print(printable(line), "stdout", may_be_left=True)
+        return True
+    return all([_print(printable(line), "stdout", may_be_left=True) for line in lines])
 
 
 def emit(result) -> None:
@@ -53,18 +52,26 @@ def emit(result) -> None:
     _print(json.dumps(result, indent=1, allow_nan=False), "stdout")
 
 
-def _print(text: str, name: str, may_be_left: bool = False) -> None:
-    """A text that cannot be written (closed, full) ends the command: SystemExit, so that all is cleared away."""
+def _print(text: str, name: str, may_be_left: bool = False) -> bool:
+    """A text that cannot be written (closed, full) ends the command: SystemExit, so that all is cleared away. False for
+    one whose reader has gone and `may_be_left`."""
     try:
         if getattr(sys, name) is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        print(text, file=getattr(sys, name), flush=True)
+        print(_encodable(text, getattr(sys, name)), file=getattr(sys, name), flush=True)
     except OSError as exc:
         if may_be_left and isinstance(exc, BrokenPipeError):
             _to_null(getattr(sys, name))
-            return
+            return False
         _lost(name, exc)
         sys.exit(INCOMPLETE)
+    return True
+
+
+def _encodable(text: str, stream) -> str:
+    """As the stream's encoding has it: a strict ASCII one (LC_ALL=C) gets escapes for what it lacks."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def flushed(status: int) -> int:

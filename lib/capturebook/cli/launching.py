@@ -30,7 +30,7 @@ def add_commands(add) -> None:
 
     p = add("attach", attach, "follow a launch until it is ready or has ended, whoever started it")
     p.add_argument("id", metavar="ID", help="as launches shows it, or its beginning")
-    p.add_argument("--log", action="store_true", help="show the program's lines")
+    p.add_argument("--log", action="store_true", help="show the program's lines, of a ready server until Ctrl-C")
     p.add_argument("--json", action="store_true", help="the record on stdout")
 
     p = add("stop", stop, "end a launch's processes, by recorded process and start time")
@@ -82,8 +82,13 @@ def compare_launches(file: str, host: str | None, as_json: bool = False) -> int:
 
 
 def attach(args) -> int:
-    show = partial(_lines, out=partial(tell, as_json=args.json)) if args.log else None
-    return _told(args, partial(launching.attach, args.id, on_event=say, show=show))
+    """With --log a ready server is followed on; who stops reading ends that as Ctrl-C does."""
+
+    def show(line: str) -> None:
+        if not tell(f"  | {line}", as_json=args.json):
+            raise KeyboardInterrupt
+
+    return _told(args, partial(launching.attach, args.id, on_event=say, show=show if args.log else None))
 
 
 def stop(args) -> int:
@@ -179,8 +184,8 @@ def _surviving(full: tuple[str, ...] = (GOES_ON,)):
         raise SystemExit(INCOMPLETE) from None
 
 
-def _lines(line: str, out=say) -> None:
-    out(f"  | {line}")
+def _lines(line: str) -> None:
+    say(f"  | {line}")
 
 
 def _goes_on(record) -> None:

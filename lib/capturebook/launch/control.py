@@ -13,14 +13,16 @@ from .reach import connect
 from .redact import SHOWN, Redactor
 from .stages import NotHeld, Stages
 from .store import Entry, LaunchError
+from .tailing import tail
 
 
 def attach(name: str, on_event: Callable[[str], None] = print, show: Callable[[str], None] | None = None) -> Record:
     """Follow a launch, whoever started it, until it is ready or has ended, and record that. A server that was ready
     is asked again, and left alone whatever it answers.
 
-    `show` gets the program's lines (redacted) once it is reached. Raises LaunchError for an unknown id, and for a
-    server that is not ready yet and whose question holds a secret: that is not kept.
+    `show` gets the program's lines (redacted) once it is reached; with it, a server that is ready is followed on until
+    it has ended, or until Ctrl-C, which leaves it as it is. Raises LaunchError for an unknown id, and for a server that
+    is not ready yet and whose question holds a secret: that is not kept.
     """
     entry = Entry.open(name)
     was_ready = entry.info["state"] == "ready"
@@ -31,7 +33,9 @@ def attach(name: str, on_event: Callable[[str], None] = print, show: Callable[[s
     def follow(following: Following, stages: Stages) -> Outcome:
         following.from_now = bool(entry.info.get("was_ready"))
         outcome = following.run(show)
-        return checkout.fetch(following, outcome) if "run" in entry.info else outcome
+        if "run" in entry.info:
+            return checkout.fetch(following, outcome)
+        return tail(following, outcome) if show and entry.info["state"] == "ready" else outcome
 
     record = connected(entry, follow, on_event, stop_on_failure=not was_ready)
     return checkout.noted(record) if "run" in entry.info else record
