@@ -279,6 +279,23 @@ def test_names_are_replaced_in_patterns_as_plain_text(bench):
 
 
 @here_only
+def test_launches_are_listed_under_headings_in_columns(bench, capsys):
+    (bench.root / "ssh_config").write_text("Host far.away.example\n HostName nosuch.invalid\n")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("CAPTUREBOOK_SSH", f"ssh -F {bench.root}/ssh_config")
+        for name, host in (("short", None), ("a-much-longer-name", "far.away.example")):
+            launching.launch(bench.spec(name=name, command=["true"], result={"log": "x"}), host, bench.events.append)
+    assert cli.main(["launches"]) == 0
+    heading, *rows = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["LAUNCH", "STATE", "HOST", "CAME", "OUT"]
+    state, host, last = (heading.index(word) for word in ("STATE", "HOST", "CAME OUT"))
+    assert [row[state:host].strip() for row in rows] == ["ended", "not started"]
+    assert [row[host:last].strip() for row in rows] == ["here", "far.away.example"]
+    assert rows[0][last:].startswith("not run: exit status 0, but no line")
+    assert rows[1][last:].startswith("not run: ssh cannot reach <host>: its name is not resolved")
+
+
+@here_only
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema_version": 1, "id": "x"}', '{"schema_version": 2}'])
 def test_a_damaged_launch_is_one_line(bench, capsys, text):
     folder = bench.root / "outputs/launches/x"

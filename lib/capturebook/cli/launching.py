@@ -15,6 +15,9 @@ from .common import COMPLETE, INCOMPLETE, InputError, can_be_file, emit, say, te
 from .target import locate
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
+NO_RECORD = "its launcher left no record: attach"
+LONGEST = 120
+"""Characters of a reason in the list."""
 GOES_ON = "what was started goes on without us; `capturebook launches`, `attach ID` and `stop ID` find it"
 
 
@@ -98,7 +101,7 @@ def stop(args) -> int:
 
 
 def launches(args) -> int:
-    """One line each, oldest first: id, state, where, and the reason of the record that counts."""
+    """A row each, oldest first: id, state, where, and the record that counts; its whole reason with --json."""
     rows = []
     try:
         found = launching.entries()
@@ -119,9 +122,13 @@ def launches(args) -> int:
     if args.json:
         emit(rows)
         return COMPLETE
+    shown = [("LAUNCH", "STATE", "HOST", "CAME OUT")] * bool(rows)
     for row in rows:
-        last = f"{row['status']} {row['reason']}".strip() if row["status"] else "its launcher left no record: attach"
-        tell(f"{row['id']}  {row['state']:<11}  {row['host'] or 'here'}  {last}")
+        last = ": ".join(filter(None, [row["status"].replace("_", " "), row["reason"]])) if row["status"] else NO_RECORD
+        shown.append((row["id"], row["state"], row["host"] or "here", last[:LONGEST]))
+    wide = [max(map(len, column)) for column in zip(*shown)]
+    for *cells, last in shown:
+        tell("  ".join([*(cell.ljust(width) for cell, width in zip(cells, wide)), last]))
     if not rows:
         say("no launches yet")
     return COMPLETE
