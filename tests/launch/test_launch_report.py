@@ -96,3 +96,21 @@ def test_a_launch_has_a_page_of_its_own(bench, capsys):
     assert "◷ timeout: not ready within 1 s" in page.read_text() and leads(page) == ["logs/program.log"]
     assert cli.main(["report", f"outputs/launches/{bench.ids()[0]}-not"]) == 2
     assert "holds no run" in capsys.readouterr().err
+
+
+@here_only
+def test_a_stopped_servers_page_says_first_what_came_of_it(bench):
+    record = serve(bench, name="mine", phases={"up": "^listening"})
+    launching.attach(record.run, bench.events.append)
+    before = {entry["phase"]: entry["at"] for entry in record.payload["timeline"]}
+    assert list(before) == ["start", "up", "answered"]
+    stopped = launching.stop(record.run, bench.events.append)
+    page = launch_page.build(launching.Entry.open(record.run).path).read_text()
+    head = page.partition('id="outcome"')[2].partition("</ul>")[0].partition("<li>")[2].partition("</li>")[0]
+    at, served = before["answered"], stopped.payload["seconds"] - before["answered"]
+    assert head == f"✓ pass: ready after {at:g} s, answered, served {served:.1f} s, stopped by you (exit status 143)"
+    assert [row[0] for row in rows(page, "launches")] == ["mine", "mine: attach", "mine: stop"]
+    # Who comes later did not see the phases begin: it has them from who did.
+    for later in launching.Entry.open(record.run).records()[1:]:
+        assert {entry["phase"]: entry["at"] for entry in later.payload["timeline"]} == before
+    assert page.count(f"start at 0.00 s, up at {before['up']:.2f} s, answered at {before['answered']:.2f} s") == 3

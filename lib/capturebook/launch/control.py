@@ -37,7 +37,7 @@ def attach(name: str, on_event: Callable[[str], None] = print, show: Callable[[s
             return checkout.fetch(following, outcome)
         return tail(following, outcome) if show and entry.info["state"] == "ready" else outcome
 
-    record = connected(entry, follow, on_event, stop_on_failure=not was_ready)
+    record = connected(entry, "attach", follow, on_event, stop_on_failure=not was_ready)
     return checkout.noted(record) if "run" in entry.info else record
 
 
@@ -46,16 +46,17 @@ def stop(name: str, on_event: Callable[[str], None] = print, grace: float = GRAC
 
     It goes by the process and start time that the launch's own folder on the host recorded, never by a name.
     """
-    return connected(Entry.open(name), lambda following, stages: _stop(following, stages, grace), on_event)
+    return connected(Entry.open(name), "stop", lambda following, stages: _stop(following, stages, grace), on_event)
 
 
 def connected(
     entry: Entry,
+    did: str,
     act: Callable[[Following, Stages], Outcome],
     on_event: Callable[[str], None],
     stop_on_failure: bool = True,
 ) -> Record:
-    """Connect to a launch's host, prove that its folder is this launch's, `act`, and append the record of that.
+    """Connect to a launch's host, prove that its folder is this launch's, `act`, and append the record of that: `did`.
 
     A stage that does not hold ends the program too, unless told not to.
     """
@@ -86,7 +87,7 @@ def connected(
             following.close()
         elif host:
             host.channel.close()
-    return record_of(entry, stages, outcome, caveats, started, redactor)
+    return record_of(entry, stages, outcome, caveats, started, redactor, did)
 
 
 def _folder(entry: Entry, host: Host, evidence: dict) -> State:

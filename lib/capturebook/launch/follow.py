@@ -53,6 +53,8 @@ class Following:
         self.lost_at_start = False
         # As kept, without secrets; the launcher itself knows the question whole.
         self.asks = self.what["ready"]
+        # A phase of its own: when the work it was asked for succeeded.
+        self.answered: list[dict] = []
         self.ending = False
         self.astray_since: float | None = None
         # Of a server that was ready before: its deadline was for the start, and now it has as long again.
@@ -113,18 +115,27 @@ class Following:
         """What the record says of the program: its times (seconds since its start), last lines, exit status."""
         end = {key: self.state.exit[key] for key in ("rc", "left") if key in self.state.exit}
         return {
-            "timeline": [{"phase": "start", "at": 0.0}]
-            + [
-                {"phase": name.removeprefix("phase "), "at": at, "line": self.log.found[name]}
-                for name, at in self.log.at.items()
-                if name.startswith("phase ") or name in ("ready", "result")
-            ],
+            "timeline": self._timeline(),
             "seconds": self.state.seconds,
             "exit": end,
             "log_bytes": self.state.log_size,
             "log_tail": self.log.last[-15:],
             "says": [{"line": said.line, "class": said.klass, "code": said.code} for said in self.log.said[-5:]],
         }
+
+    def _timeline(self) -> list[dict]:
+        """Its phases in their order; who followed it before knows when they began, and has recorded that."""
+        own = [
+            {"phase": name.removeprefix("phase "), "at": at, "line": self.log.found[name]}
+            for name, at in self.log.at.items()
+            if name.startswith("phase ") or name in ("ready", "result")
+        ]
+        before = [entry for record in self.entry.records() for entry in record.payload.get("timeline", [])]
+        found = {}
+        for entry in [{"phase": "start", "at": 0.0}, *before, *own, *self.answered]:
+            if found.get(entry["phase"], {}).get("at") is None:
+                found[entry["phase"]] = entry
+        return sorted(found.values(), key=lambda entry: float("inf") if entry["at"] is None else entry["at"])
 
     def poll(self) -> State:
         """Read state and log once. Raises NotHeld when the launch is gone."""

@@ -41,9 +41,16 @@ class Outcome:
 
 
 def record_of(
-    entry: Entry, stages: Stages, outcome: Outcome, caveats: list[str], started: str, redactor: Redactor
+    entry: Entry,
+    stages: Stages,
+    outcome: Outcome,
+    caveats: list[str],
+    started: str,
+    redactor: Redactor,
+    did: str = "launch",
 ) -> Record:
-    """The launch's record, appended to its own records.jsonl. It names no host, user or folder of this machine."""
+    """The record of what was done with a launch (`did`: launch, attach, load or stop), appended to its own
+    records.jsonl. It names no host, user or folder of this machine."""
     info = entry.info
     where = "ssh" if info["host"] else "here"
     failed_stage = next((stage.name for stage in stages.done if stage.state == "failed"), "")
@@ -53,6 +60,7 @@ def record_of(
     payload = {
         "launch": entry.id,
         "name": info["name"],
+        "did": did,
         "where": where,
         "class": outcome.klass,
         "todo": outcome.todo,

@@ -57,6 +57,8 @@ def until_ready(following, evidence: dict) -> None:
             work = work or Work(_work(following, lambda: forward.url))
             if work.step():
                 evidence.update(answer=work.answer, asked=work.asked)
+                line = f"request {work.asked}: {work.answer}"
+                following.answered = [{"phase": "answered", "at": state.seconds, "line": line}]
                 break
             seen = f"it listens, and its answer to request {work.asked} was {work.last}"
     if adapter:

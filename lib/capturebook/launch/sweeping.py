@@ -71,7 +71,7 @@ def sweep(
         payload = {"sweep": rows, "metrics": _difference(before, after), "model": model}
         return Outcome("pass", f"{len(rows)} concurrencies", payload=payload, samples=samples)
 
-    return connected(entry, act, on_event, stop_on_failure=False)
+    return connected(entry, "load", act, on_event, stop_on_failure=False)
 
 
 def _all_good(done: list[traffic.Request], row: dict) -> None:

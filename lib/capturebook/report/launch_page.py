@@ -7,7 +7,7 @@ from .. import paths
 from ..attribution.scores import RivalScore, ScoreRow
 from ..files import write_whole
 from ..records import Record, read
-from . import launches, words
+from . import launches
 from .html import page, when
 
 
@@ -46,8 +46,7 @@ def render(name: str, records: list[Record], torn: list[str], made: dict | None)
 
 def _opening(records: list[Record], made: dict | None) -> list[str]:
     if made is None:
-        last = records[-1]
-        return [f"{words.STATUSES[last.status][0]} {last.status.replace('_', ' ')}: {last.reason or 'as asked'}"]
+        return [launches.course(records)]
     tallies = [
         f"Rival {rival['id']} ({rival['statement']}): {rival['held']} predictions held, {rival['contradicted']} "
         f"contradicted, {rival['not_tested']} not tested"

@@ -35,8 +35,8 @@ def _name(record: Record) -> str:
     """`NAME, round 2: load`: one launch may leave several records."""
     p = record.payload
     turn = f", round {p['round']}" if "round" in p else ""
-    did = ": load" if "sweep" in p else ": stop" if "stopped" in p else ""
-    return f"{p['name']}{turn}{did}"
+    did = p.get("did", "load" if "sweep" in p else "stop" if "stopped" in p else "launch")
+    return f"{p['name']}{turn}" + (f": {did}" if did != "launch" else "")
 
 
 def _behind(record: Record) -> Block:
@@ -72,6 +72,29 @@ def outcome(record: Record) -> Block:
     rows.append(["What to do", payload["todo"] or None])
     rows += [["Caveat", text] for text in record.caveats]
     return table(["", "Outcome"], [row for row in rows if row[1] is not None])
+
+
+def course(records: list[Record]) -> str:
+    """What came of one launch, by all records of it: how far it got, and how it ended."""
+    last = next((r for r in records if r.payload.get("stopped")), records[-1])
+    mark = f"{words.STATUSES[last.status][0]} {last.status.replace('_', ' ')}"
+    held = any(s["name"] == "ready" and s["state"] == "held" for r in records for s in r.payload["stages"])
+    if not held or not any("timeline" in r.payload for r in records):
+        return f"{mark}: {last.reason or 'as asked'}"
+    began = {entry["phase"]: entry["at"] for r in records for entry in r.payload.get("timeline", [])}
+    at = began.get("answered", began.get("ready"))
+    seen = max(r.payload.get("seconds", 0.0) for r in records)
+    said = [f"ready after {at:g} s" if at is not None else "ready"]
+    said += ["answered" if "answered" in began else "by its log"]
+    if last.payload.get("stopped"):
+        code = last.payload["exit"].get("rc")
+        said += [f"served {seen - at:.1f} s"] if at is not None else []
+        said += ["stopped by you" + (f" (exit status {code})" if code else "")]
+    elif last.status == "pass":
+        said += [f"last seen running after {seen:g} s"]
+    else:
+        said += [last.reason]
+    return f"{mark}: {', '.join(said)}"
 
 
 def timeline(record: Record) -> Block:
