@@ -148,6 +148,18 @@ def tolerance_is_short() -> Step:
     return Step(fn=lambda x: (x, x), make_inputs=draw, reference=lambda x: (x, x), tolerance=[1e-3])
 
 
+def reference_gives_text() -> Step:
+    return Step(fn=lambda x: x, make_inputs=draw, reference=lambda x: "x")
+
+
+def check_says_why() -> Step:
+    return Step(fn=lambda x: x, make_inputs=draw, check=lambda inputs, output: (False, "off by 7"))
+
+
+def check_says_nothing() -> Step:
+    return Step(fn=lambda x: x, make_inputs=draw, check=lambda inputs, output: None)
+
+
 def state_is_a_list() -> Step:
     return Step(fn=lambda x: x, make_inputs=draw, state=lambda: [torch.zeros(1)])
 
@@ -243,6 +255,30 @@ def state_is_a_copy() -> Step:
 
 def changes_nothing() -> Step:
     return Step(fn=lambda x: None, make_inputs=draw)
+
+
+def gives_nothing_finite() -> Step:
+    def fn(x):
+        return x * torch.nan, x * torch.inf, x[:0]
+
+    return Step(fn=fn, make_inputs=draw, reference=fn)
+
+
+def one_output_is_empty() -> Step:
+    """The second output is NaN in places, which is what it should be there."""
+
+    def fn(x):
+        return x[:0], x.masked_fill(x > 0, torch.nan)
+
+    return Step(fn=fn, make_inputs=draw, reference=fn)
+
+
+def raises_what_has_no_text():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError("no words")
+
+    raise Mute from ValueError("the cause")
 
 
 def takes_anything(**options) -> Step:

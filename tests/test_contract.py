@@ -96,6 +96,13 @@ def test_without_a_tolerance_the_dtype_decides_and_without_a_comparison_it_is_sa
     assert (nothing.status, nothing.caveats) == ("pass", ["nothing was compared: only that the step ran is known"])
 
 
+def test_a_reference_without_a_finite_value_compares_nothing_and_it_is_said(pool):
+    nothing, some = pool.run([asked("gives_nothing_finite"), asked("one_output_is_empty")])
+    assert (nothing.status, nothing.caveats) == ("pass", ["nothing was compared: only that the step ran is known"])
+    assert (some.status, some.caveats) == ("pass", ["not compared, since no call gives it a finite value: out0"])
+    assert {(c.output, c.error) for c in some.checks} == {("out0", None), ("out1", 0.0)}
+
+
 def test_what_a_step_keeps_without_declaring_it_is_no_chance(pool):
     record = ask(pool, "keeps_a_hidden_count")
     assert (record.status, record.reason.partition(":")[0]) == ("wrong", "warm-up 2")
@@ -110,6 +117,9 @@ BROKEN = {
     "reference_gives_more": "reference: gives 'out2', which fn does not return; it returns out0, out1",
     "tolerance_is_short": "tolerance: 1 given; output 'out1' is number 2",
     "needs_a_width": "options: build needs 'width'; given: none",
+    "reference_gives_text": "reference: returned str; allowed: tensor, tuple, list, dict or None",
+    "check_says_why": "check: returned tuple; allowed: a bool",
+    "check_says_nothing": "check: returned NoneType; allowed: a bool",
     "state_is_a_copy": "state: 'n' is a copy; allowed: the tensor that the step itself reads",
     "state_is_a_list": "state: returned list; allowed: {name: tensor}",
 }
@@ -150,6 +160,17 @@ def test_a_build_that_ends_by_itself_is_placed_there(pool):
     assert (raises.stage, raises.root.text, raises.root.frames[-1].tag) == ("build", "no weights", "subject")
 
 
+def test_an_exception_that_cannot_say_its_text_is_told_by_its_type(pool):
+    record = ask(pool, "raises_what_has_no_text")
+    assert (record.status, record.stage, [link.type for link in record.chain]) == (
+        "fail",
+        "build",
+        ["Mute", "ValueError"],
+    )
+    assert record.chain[0].text == "<its text cannot be made: RuntimeError: no words>"
+    assert record.chain[0].frames[-1].function == "raises_what_has_no_text" and record.root.text == "the cause"
+
+
 def test_an_import_error_is_told_with_its_file(pool, tmp_path):
     (tmp_path / "needs_more.py").write_text("import no_such_library\n\ndef build():\n    pass\n")
     record = ask(pool, f"{tmp_path}/needs_more.py:build")
@@ -178,6 +199,9 @@ def plain(**fields):
         (plain(around=torch.no_grad()), "step: around is a context manager; allowed: a callable that makes a new one"),
         (plain(tolerance="loose"), "step: tolerance 'loose'; allowed: numbers from 0"),
         (plain(tolerance={"out": -1.0}), "step: tolerance -1.0; allowed: numbers from 0"),
+        (plain(tolerance=True), "step: tolerance True; allowed: numbers from 0"),
+        (plain(tolerance=[1e-3, False]), "step: tolerance False; allowed: numbers from 0"),
+        (plain(tolerance=float("nan")), "step: tolerance nan; allowed: numbers from 0"),
         (plain(twin=torch.relu), "step: twin is builtin_function_or_method; allowed: a Step, or (callable, inputs)"),
         (plain(twin=plain(reference=1.0)), "step: reference is float; allowed: a callable"),
     ],
@@ -283,6 +307,8 @@ def test_a_handles_phases_are_stages_and_its_checks_are_recorded():
     ]  # fmt: skip
     with pytest.raises(SubjectError, match="before any capture"):
         h.replay()
+    with pytest.raises(SubjectError, match="drive: want of h.check is str; allowed: tensor"):
+        h.check(torch.ones(1), "one")
 
 
 def test_a_failure_in_torchs_graph_code_is_placed_there():

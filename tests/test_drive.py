@@ -1,6 +1,7 @@
 """The default driver on a CPU: what a correct step survives, what a faulty one does not, and the contract's errors."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -159,3 +160,26 @@ def test_an_output_that_no_reference_gives_is_said(pool):
     record = ask(pool, "one_output_unjudged")
     assert record.status == "pass"
     assert any("not compared" in caveat and "out1" in caveat for caveat in record.caveats)
+
+
+def test_a_chain_of_exceptions_that_is_a_cycle_is_walked_once():
+    """Each of these looks through a step's exception; `raise first` with such a chain is what a retry loop can make."""
+    from capturebook.probes import drive, exceptions, handle, trace
+
+    first, second = ValueError("first"), ValueError("Found no NVIDIA driver")
+    first.__cause__, second.__context__ = second, first
+
+    def too_long(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(5)
+    try:
+        assert drive._asks_for_cuda(first) is False and handle.place(first) is None
+        assert trace._needs_cuda(first) == "ValueError: Found no NVIDIA driver"
+        second.args = ("second",)
+        assert trace._needs_cuda(first) == ""
+        assert [link.text for link in exceptions.chain_of(first, None, ())] == ["first", "second"]
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
-from ..probes.compare import clone, compare, copy_into
+from ..probes.compare import CHECK, clone, compare, compared, copy_into, truth
 from ..probes.compiled import compiled
 from ..probes.state import State
 from ..records import Arm, Check, Subject
@@ -89,7 +89,8 @@ def verify(variants: list[Variant], step, sets: list[tuple], ctx, left: dict) ->
     """Checks of every variant, as records hold them: two calls, the second of uncompiled code into poisoned memory.
 
     All are held against the reference or check of `step`; if it has neither, against a plain call of it. A compiled
-    variant that raises is put into `left`, with its root: whether a step compiles is asked elsewhere.
+    variant that raises is put into `left`, with its root: whether a step compiles is asked elsewhere. No checks where
+    none of them had anything to compare.
     """
     checks = []
     for variant in variants:
@@ -102,8 +103,8 @@ def verify(variants: list[Variant], step, sets: list[tuple], ctx, left: dict) ->
                 raise
             left[variant.name] = f"does not compile: {root_of(error, ctx)}"
             continue
-        checks += [one.model_dump() for one in found]
-    return checks
+        checks += found
+    return [one.model_dump() for one in checks] if any(map(compared, checks)) else []
 
 
 def check(variant: Variant, step, inputs: tuple, name: str) -> list[Check]:
@@ -118,17 +119,18 @@ def check(variant: Variant, step, inputs: tuple, name: str) -> list[Check]:
     copy_into(side.state(), state)
     if step.check:
         with torch.no_grad():
-            good = bool(step.check(given, output))
-        return [Check(call=name, output="check", error=None, tolerance=0.0, ok=good)]
+            good = truth(step.check(given, output))
+        return [Check(call=name, output=CHECK, error=None, tolerance=0.0, ok=good)]
     found = []
     if step.reference:
         with torch.no_grad():
-            found = compare(name, got, outputs_by_name(step.reference(*given)), step.tolerance)
+            want = outputs_by_name(step.reference(*given), "reference: returned")
+            found = compare(name, got, want, step.tolerance)
         copy_into(side.state(), state)
     if after or not step.reference:
         plain = outputs_by_name(side.call(step.fn if side.step is step else side.step.fn, given))
         wanted = {f"state.{k}": v for k, v in clone(side.state()).items()}
-        tolerance = step.tolerance if isinstance(step.tolerance, float) else 1e-3
+        tolerance = step.tolerance if isinstance(step.tolerance, float) else None
         found += compare(name, {f"state.{k}": v for k, v in after.items()}, wanted, tolerance)
         if not step.reference:
             found += compare(name, got, plain, step.tolerance)

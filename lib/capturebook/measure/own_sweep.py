@@ -134,7 +134,7 @@ class _Point:
         ctx.stage("verify")
         checks = verify(variants, self.step, inputs.sets, ctx, payload["left"])
         if not checks:
-            reason = "nothing of the step can be compared (no output, no state, no check), so it has no time"
+            reason = "nothing of the step can be compared (no check, no finite output or state), so it has no time"
             return {"status": "skipped", "reason": reason, "payload": payload}
         payload["bytes"] = own_inputs.traffic(side, inputs.sets[0])
         payload |= floor_of(payload["bytes"], 0, ctx.args["rates"])

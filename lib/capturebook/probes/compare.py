@@ -1,13 +1,18 @@
 """Compare what a step gave with what it should have given; copies of values, and writing them back."""
 
 from ..records import Check, finite
-from ..subjects.loader import SubjectError
+from ..subjects.step import SubjectError
+from .metric import default_tolerance, relative_error
+
+CHECK = "check"
+"""Output of the Check that holds what the step's own check said."""
 
 
 def compare(call: str, got: dict, want: dict, tolerance) -> list[Check]:
-    """One Check for each output of `want`. error = max|got - want| / max|want|, in float64.
+    """One Check for each output of `want`. error = max|got - want| / max|want|, in float64, of integers exactly.
 
-    Where `want` is NaN or infinite, `got` must be the same; a NaN of `got` elsewhere is an infinite error (None).
+    Where `want` is NaN or infinite, `got` must be the same; a NaN of `got` elsewhere is an infinite error (None). An
+    error of None in a check that is ok: there was nothing to compare, see `compared`.
     Raises SubjectError when `want` names an output that `got` lacks, or `tolerance` has none for one of them.
     """
     want = _renamed(got, want)
@@ -15,10 +20,27 @@ def compare(call: str, got: dict, want: dict, tolerance) -> list[Check]:
     for index, (name, reference) in enumerate(want.items()):
         if name not in got:
             raise SubjectError(f"reference: gives {name!r}, which fn does not return; it returns {_names(got)}")
-        allowed = _tolerance(tolerance, index, name, got[name])
-        error = _error(got[name], reference)
-        checks.append(Check(call=call, output=name, error=finite(error), tolerance=allowed, ok=bool(error <= allowed)))
+        given = _tolerance(tolerance, index, name)
+        allowed = default_tolerance(got[name].dtype) if given is None else float(given)
+        off = relative_error(got[name], reference, exact=given is None)
+        ok = off is None or off <= allowed
+        said = None if off is None else finite(off)
+        checks.append(Check(call=call, output=name, error=said, tolerance=allowed, ok=ok))
     return checks
+
+
+def compared(check: Check) -> bool:
+    """Whether a check has told anything: not where its reference had no element, or no finite one."""
+    return not check.ok or check.error is not None or check.output == CHECK
+
+
+def truth(returned) -> bool:
+    """What a step's check returned. Raises SubjectError for anything but a truth value: a text is true, a pair too."""
+    of = str(getattr(returned, "dtype", ""))
+    if isinstance(returned, bool) or of in ("bool", "torch.bool") and returned.ndim == 0:
+        return bool(returned)
+    more = f" of {of}, shape {list(getattr(returned, 'shape', ()))}" if of else ""
+    raise SubjectError(f"check: returned {type(returned).__name__}{more}; allowed: a bool")
 
 
 def _renamed(got: dict, want: dict) -> dict:
@@ -28,52 +50,21 @@ def _renamed(got: dict, want: dict) -> dict:
     return want
 
 
-def _tolerance(tolerance, index: int, name: str, got) -> float:
-    if tolerance is None:
-        return default_tolerance(got.dtype)
+def _tolerance(tolerance, index: int, name: str):
+    """The one given for an output, None where it goes by the dtype."""
     if isinstance(tolerance, dict):
         if name not in tolerance:
             raise SubjectError(f"tolerance: none for output {name!r}; given for {_names(tolerance)}")
-        return float(tolerance[name])
+        return tolerance[name]
     if isinstance(tolerance, (list, tuple)):
         if index >= len(tolerance):
             raise SubjectError(f"tolerance: {len(tolerance)} given; output {name!r} is number {index + 1}")
-        return float(tolerance[index])
-    return float(tolerance)
-
-
-def default_tolerance(dtype) -> float:
-    """What a step's output may be off where the step does not say: some units in the last place of its dtype."""
-    import torch
-
-    if dtype.is_floating_point and dtype.itemsize == 1:
-        return 0.15
-    return {torch.bfloat16: 2e-2, torch.float16: 5e-3}.get(dtype, 1e-3)
+        return tolerance[index]
+    return tolerance
 
 
 def _names(values: dict) -> str:
     return ", ".join(map(str, values)) or "nothing"
-
-
-def _error(got, want) -> float:
-    import torch
-
-    if got.shape != want.shape:
-        return float("inf")
-    wide = torch.complex128 if got.is_complex() or want.is_complex() else torch.float64
-    got, want = got.detach().to(wide), want.detach().to(got.device, wide)
-    if want.numel() == 0:
-        return 0.0
-    odd = ~torch.isfinite(want)
-    same = (got == want) | (got.isnan() & want.isnan())
-    if not bool(same[odd].all()):
-        return float("inf")
-    got, want = got[~odd], want[~odd]
-    if want.numel() == 0:
-        return 0.0
-    difference = (got - want).abs().max().item()
-    scale = want.abs().max().item()
-    return float("inf") if difference != difference else difference / (scale if scale > 0 else 1.0)
 
 
 def clone(value):
@@ -92,13 +83,3 @@ def copy_into(targets: dict, sources: dict) -> None:
         for name, source in sources.items():
             if name in targets and targets[name].shape == source.shape:
                 targets[name].copy_(source)
-
-
-def same_bits(one, other) -> bool:
-    """Whether two tensors of one shape and dtype hold the same bytes; NaN equals itself, 0.0 is not -0.0."""
-    import torch
-
-    if one.numel() == 0:
-        return True
-    flat = [x.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8) for x in (one, other)]
-    return torch.equal(*flat)

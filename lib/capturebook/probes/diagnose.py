@@ -5,6 +5,7 @@ from collections import Counter
 from ..subjects.step import outputs_by_name
 from . import inputs, rng
 from .compare import clone, compare
+from .exceptions import text_of
 from .hidden import Hidden
 
 
@@ -134,10 +135,11 @@ def recompiles(calls, fn) -> str:
         with torch.compiler.set_stance(_STANCE):
             calls.call(fn)
     except RuntimeError as error:
-        if f"stance is '{_STANCE}'" not in str(error):
+        text = text_of(error)
+        if f"stance is '{_STANCE}'" not in text:
             raise
-        guards = [line.strip(" -") for line in str(error).split("\n")[1:] if line.strip().startswith("- ")]
-        return "; ".join(guards)[:500] or str(error).partition("\n")[0]
+        guards = [line.strip(" -") for line in text.split("\n")[1:] if line.strip().startswith("- ")]
+        return "; ".join(guards)[:500] or text.partition("\n")[0]
     finally:
         calls.synchronize()
         calls.state.put(state)

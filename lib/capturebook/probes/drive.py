@@ -9,9 +9,11 @@ import contextlib
 import traceback
 
 from ..subjects.loader import as_step, lacks, load, options_for
-from . import effective, tuning
+from . import effective, tuning, without_gpu
 from .calls import Calls
 from .capture import Captures
+from .compare import CHECK
+from .exceptions import walk
 from .protocol import Protocol, warm_ups
 from .threads import Threads
 from .watch import watch
@@ -31,9 +33,12 @@ def run(ctx) -> dict:
                 stack.enter_context(watch(witnesses))
             ctx.stage("build")
             tuning.prepare(arm, ctx.args)
-            step, skipped = build_step(ctx)
+            with without_gpu.on_cpu(copies=True) if device == "cpu" else contextlib.nullcontext():
+                step, skipped = build_step(ctx)
             if skipped:
                 return skipped
+            if device == "cpu":
+                step = without_gpu.given_on_cpu(step)
             threads.built()
             if step.close:
                 stack.callback(step.close)
@@ -68,11 +73,8 @@ def _asks_for_cuda(error: BaseException) -> bool:
     import torch
 
     initialising = torch.cuda._lazy_init.__code__
-    while error is not None:
-        if any(frame.f_code is initialising for frame, _ in traceback.walk_tb(error.__traceback__)):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    frames = (frame for one in walk(error) for frame, _ in traceback.walk_tb(one.__traceback__))
+    return any(frame.f_code is initialising for frame in frames)
 
 
 def build_step(ctx) -> tuple:
@@ -86,6 +88,8 @@ def build_step(ctx) -> tuple:
     if reason := lacks(step, arm):
         return None, {"status": "skipped", "reason": reason}
     if arm.variant == "twin":
+        if step.twin is None and ctx.args.get("device") == "cpu":
+            return None, {"status": "skipped", "reason": "the step has no twin, whose torch ops a CPU could run"}
         if step.twin is None:
             from ..subjects.generic_twin import generic_twin
 
@@ -121,9 +125,11 @@ def _end(bad: list) -> dict:
     first = bad[0]
     if first.output.endswith("undeclared"):
         said = first.output
+    elif first.error is not None and first.tolerance == 0.0:
+        said = f"{first.output} is off by {first.error:.3g} of its largest value, and must be equal"
     elif first.error is not None:
         said = f"{first.output} is off by {first.error:.3g} > {first.tolerance:g}"
-    elif first.output == "check":
+    elif first.output == CHECK:
         said = "the step's own check says no"
     else:
         said = f"{first.output} is not finite where it should be, or has another shape"

@@ -17,15 +17,16 @@ def chain_of(error: BaseException, run: str | None, subject_folders: tuple[str, 
 
     torch.cuda.graph raises 901 on top of the real error, so the last link is the one to classify.
     """
-    return [_link(one, run, subject_folders, thread) for one in _chain(error)]
+    return [_link(one, run, subject_folders, thread) for one in walk(error)]
 
 
 def code_in(error: BaseException) -> int | None:
     """The CUDA code of an exception's root, None if that carries none (a library's status, an error of Python)."""
-    return _code(_chain(error)[-1])
+    return _code(walk(error)[-1])
 
 
-def _chain(error: BaseException | None) -> list[BaseException]:
+def walk(error: BaseException | None) -> list[BaseException]:
+    """An exception and what it came of, outermost first. Each once: a chain may be a cycle."""
     found: list[BaseException] = []
     while error is not None and not any(error is one for one in found):
         found.append(error)
@@ -33,16 +34,25 @@ def _chain(error: BaseException | None) -> list[BaseException]:
     return found
 
 
+def text_of(error: BaseException) -> str:
+    """What an exception says; its `__str__` is the subject's code, and may fail itself."""
+    try:
+        return str(error)
+    except Exception as own:
+        why = "".join(f": {word}" for word in own.args[:1] if isinstance(word, str))
+        return f"<its text cannot be made: {type(own).__name__}{why}>"
+
+
 def _code(error: BaseException) -> int | None:
     code = getattr(error, "error_code", None)
     if isinstance(code, int) and not isinstance(code, bool) and code != 0:
         return code
-    known = code_of(str(error))
+    known = code_of(text_of(error))
     return known[0] if known else None
 
 
 def _link(error: BaseException, run, subject_folders, thread) -> Link:
-    text = str(error)
+    text = text_of(error)
     code = _code(error)
     frames = [
         Frame(

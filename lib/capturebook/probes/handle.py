@@ -1,12 +1,13 @@
 """What `Step.drive(h)` drives: phases, captures, replays and checks that land in the record like the default's."""
 
 import contextlib
+import traceback
 
 from ..records import Check
-from ..subjects.loader import SubjectError
-from ..subjects.step import outputs_by_name
+from ..subjects.step import SubjectError, outputs_by_name
 from . import memory, poison
 from .compare import clone, compare
+from .exceptions import walk
 
 _STAGES = ("build", "warmup", "compile", "capture", "replay", "verify")
 
@@ -98,9 +99,10 @@ class Handle:
 
         Tolerance is the step's. What is wrong is recorded and the step goes on; the result says whether it was right.
         """
-        got = clone(outputs_by_name(_tensors(got)))
+        got = clone(outputs_by_name(_tensors(got), "drive: got of h.check is"))
         self._calls.synchronize()
-        checks = compare(self._call_name(), got, outputs_by_name(_tensors(want)), self._calls.step.tolerance)
+        want = outputs_by_name(_tensors(want), "drive: want of h.check is")
+        checks = compare(self._call_name(), got, want, self._calls.step.tolerance)
         self.checks += checks
         return all(check.ok for check in checks)
 
@@ -123,14 +125,8 @@ def _tensors(value):
 
 def place(error: BaseException) -> str | None:
     """The stage in which torch's graph code raised: "capture", "replay", or None where it had no part."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        trace = error.__traceback__
-        while trace is not None:
-            code = trace.tb_frame.f_code
-            if code.co_filename.endswith("torch/cuda/graphs.py"):
-                return "replay" if code.co_name == "replay" else "capture"
-            trace = trace.tb_next
-        error = error.__cause__ or error.__context__
+    for one in walk(error):
+        for frame, _ in traceback.walk_tb(one.__traceback__):
+            if frame.f_code.co_filename.endswith("torch/cuda/graphs.py"):
+                return "replay" if frame.f_code.co_name == "replay" else "capture"
     return None

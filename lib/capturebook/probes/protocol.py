@@ -6,8 +6,9 @@ computed from that snapshot. Capture success proves nothing: three replays with 
 
 from ..subjects.loader import SubjectError
 from . import diagnose, timed
+from .compare import compared
 from .compiled import compiled, warm_stack
-from .exceptions import code_in
+from .exceptions import code_in, text_of
 from .handle import Handle, place
 
 REPLAYS = 3
@@ -101,7 +102,7 @@ class Protocol:
                 calls.capture(self._fn)
             payload["frozen_advance_passes"] = True
         except Exception as error:
-            text = str(error).partition("\n")[0][:200]
+            text = text_of(error).partition("\n")[0][:200]
             calls.caveats.append(f"nor is it captured after the same call ran outside: {type(error).__name__}: {text}")
 
     def _own(self) -> None:
@@ -127,8 +128,12 @@ class Protocol:
     def diagnose(self) -> None:
         """Readings about a result that was wrong, and whether a compiled step would be compiled again."""
         facts, calls = self._ctx.fields["effective"], self._calls
-        if not self.checks:
+        told = {check.output for check in self.checks if compared(check)}
+        empty = dict.fromkeys(check.output for check in self.checks if check.output not in told)
+        if not told:
             calls.caveats.append("nothing was compared: only that the step ran is known")
+        elif empty:
+            calls.caveats.append(f"not compared, since no call gives it a finite value: {', '.join(empty)}")
         if self.bad:
             if self._captures.last is not None:
                 missing = self._ctx.fields.setdefault("graph", {})
@@ -150,5 +155,5 @@ class Protocol:
         try:
             fields[name] = measure()
         except Exception as error:
-            text = str(error).partition("\n")[0][:200]
+            text = text_of(error).partition("\n")[0][:200]
             self._calls.caveats.append(f"{name} was not read: {type(error).__name__}: {text}")

@@ -1,7 +1,8 @@
 """A step's declared state: snapshots, restoring them in place, and tensors whose shape a call changes."""
 
 from ..subjects.loader import SubjectError
-from .compare import clone, copy_into, same_bits
+from .compare import clone, copy_into
+from .metric import same_bits
 
 
 class State:

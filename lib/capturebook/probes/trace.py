@@ -12,6 +12,7 @@ from collections import Counter
 
 from ..subjects.loader import as_step, load, options_for
 from . import inputs, without_gpu
+from .exceptions import text_of, walk
 from .scrub import relative, scrub
 
 CALLS = 4
@@ -78,19 +79,18 @@ def run(ctx) -> dict:
     return {"status": "pass"}
 
 
-def _needs_cuda(error: BaseException | None) -> str:
+def _needs_cuda(error: BaseException) -> str:
     """The line that says so, where an error comes from the missing GPU and not from the step."""
-    while error is not None:
-        text = str(error)
+    for one in walk(error):
+        text = text_of(one)
         if any(known in text for known in _NEEDS_CUDA):
-            return f"{type(error).__name__}: {text.partition(chr(10))[0][:200]}"
-        error = error.__cause__ or error.__context__
+            return f"{type(one).__name__}: {text.partition(chr(10))[0][:200]}"
     return ""
 
 
 def _asked_for_cuda(error: BaseException) -> bool:
     """The step itself named the device: torch has none, or fake CUDA and CPU tensors met in the trace."""
-    return bool(_needs_cuda(error)) or "Unhandled FakeTensor Device Propagation" in str(error)
+    return bool(_needs_cuda(error)) or "Unhandled FakeTensor Device Propagation" in text_of(error)
 
 
 def _trace(ctx, step, seen: "_Seen", mode) -> None:
@@ -169,7 +169,7 @@ class _Seen:
         if where and where.filename == without_gpu.__file__:
             return  # the mode's own code, resumed after a break of the step's
         file, line = (relative(where.filename, self._run), where.lineno) if where else ("", 0)
-        text = (str(error) or reason).strip()
+        text = (text_of(error) or reason).strip()
         key = (file, line, text.partition("\n")[0])
         found = {"file": file, "line": line, "function": where.name if where else "", "call": self.call}
         code = (where.line or "").strip() if where else ""

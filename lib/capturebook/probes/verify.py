@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..records import Check
-from ..subjects.loader import SubjectError
-from ..subjects.step import outputs_by_name
+from ..subjects.step import SubjectError, outputs_by_name
 from . import inputs as inputs_
 from . import rng
-from .compare import clone, compare, same_bits
+from .compare import CHECK, clone, compare, truth
+from .exceptions import text_of
+from .metric import same_bits
 
 
 @dataclass
@@ -75,8 +76,8 @@ class Verifier:
         changed = self.state.note_shapes(made.state, made.state_after)
         if self.step.check is not None:
             self._put_back(made)
-            good = self._users("check", lambda *given: bool(self.step.check(*given)), made.inputs, made.output)
-            self.checks.append(Check(call=made.name, output="check", error=None, tolerance=0.0, ok=good))
+            good = self._users("check", lambda *given: truth(self.step.check(*given)), made.inputs, made.output)
+            self.checks.append(Check(call=made.name, output=CHECK, error=None, tolerance=0.0, ok=good))
         elif self.step.reference is not None and (made.wanted is not None or not changed):
             self._outputs(made, made.wanted if made.wanted is not None else self._reference(made))
         self._against_plain_call(made, changed)
@@ -90,14 +91,16 @@ class Verifier:
 
     def _reference(self, made: Made) -> dict:
         self._put_back(made)
-        return outputs_by_name(self._users("reference", self.step.reference, *made.inputs))
+        return outputs_by_name(self._users("reference", self.step.reference, *made.inputs), "reference: returned")
 
     def _users(self, what: str, function, *args):
         """Call the subject's reference or check; what it raises is told as its own."""
         try:
             return function(*args)
+        except SubjectError:
+            raise
         except Exception as error:
-            text = str(error).partition("\n")[0][:300]
+            text = text_of(error).partition("\n")[0][:300]
             raise SubjectError(f"{what}: raised {type(error).__name__}: {text}") from error
 
     def _against_plain_call(self, made: Made, changed: set[str]) -> None:

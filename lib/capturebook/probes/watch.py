@@ -8,6 +8,7 @@ change).
 import contextlib
 import threading
 
+from .exceptions import text_of
 from .watch_compile import dynamo, inductor_autotune, recompile, triton_autotune, triton_jit
 from .watch_cuda import captures, streams, syncs
 from .watch_sync import implicit_syncs
@@ -31,7 +32,7 @@ def _threads(w: Witnesses, stack) -> None:
     def hook(args):
         w.note(
             "thread_error",
-            f"{args.exc_type.__name__}: {args.exc_value}"[:500],
+            f"{args.exc_type.__name__}: {text_of(args.exc_value)}"[:500],
             capturing=False,
             thread=args.thread.name if args.thread else "?",
         )

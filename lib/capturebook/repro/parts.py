@@ -1,12 +1,16 @@
 """The fixed parts of an exported script, as text: they run without capturebook."""
 
+import inspect
+
+from ..probes import exceptions, metric
+
 STEP = '''
 class Step:
     """Stands for capturebook.subjects.Step: what build returns, field by field."""
 
     def __init__(self, fn, make_inputs, **fields):
         names = "state advance around compiled reference check twin factors drive close"
-        self.__dict__.update(dict.fromkeys(names.split()), tolerance=1e-3, kernels={}, pinned={})
+        self.__dict__.update(dict.fromkeys(names.split()), tolerance=None, kernels={}, pinned={})
         self.__dict__.update(fields, fn=fn, make_inputs=make_inputs)
 
 
@@ -42,7 +46,7 @@ def as_step(value):
 
     none = dict.fromkeys(("state", "advance", "around", "compiled", "reference", "check", "twin"))
     state = (lambda: dict(fn.named_buffers())) if isinstance(fn, torch.nn.Module) else None
-    return types.SimpleNamespace(**{**none, "state": state}, fn=fn, make_inputs=make_inputs, tolerance=1e-3)
+    return types.SimpleNamespace(**{**none, "state": state}, fn=fn, make_inputs=make_inputs, tolerance=None)
 
 
 def clone(value):
@@ -129,8 +133,9 @@ class Calls:
         self.counter += 1
         if not self.wrong:
             self.wrong = difference(self, inputs, state, clone(out)) and name
-
 '''
+
+TEXT_OF = inspect.getsource(exceptions.text_of)
 
 PIN = '''
 def pin():
@@ -154,6 +159,9 @@ def difference(calls, inputs, state, got):
     return ""
 '''
 
+_METRIC = (metric.relative_error, metric.integer_error, metric.is_whole, metric.default_tolerance, metric.same_bits)
+"""The very functions by which the recorded comparison was made."""
+
 COMPARE = '''
 def difference(calls, inputs, state, got):
     """What differs from the reference (a plain call, where there is none) after a call, or nothing."""
@@ -162,7 +170,7 @@ def difference(calls, inputs, state, got):
     found = []
     for number, (live, was, now) in enumerate(zip(calls.inputs, inputs, inputs_after)):
         if isinstance(live, torch.Tensor) and live.untyped_storage().data_ptr() not in declared:
-            found += [f"input{number} changed"] if far(now, was, 0.0) else []
+            found += [f"input{number} changed"] if not same_bits(was, now) else []
     with torch.no_grad():
         if step.check is not None:
             found += [] if step.check(inputs, got) else ["check"]
@@ -180,25 +188,18 @@ def difference(calls, inputs, state, got):
                 limit = limit[number] if isinstance(limit, (list, tuple)) else limit
                 found += [name] if far(mine, right, limit) else []
             if step.state:
-                limit = allowed if isinstance(allowed, float) else 1e-3
+                limit = allowed if isinstance(allowed, float) else None
                 found += [f"state.{n}" for n, right in calls.state().items() if far(after[n], right, limit)]
     calls.restore(after)
     return ", ".join(found)
 
 
 def far(got, want, tolerance):
-    """Whether max|got - want| exceeds tolerance x max|want|; NaN and infinities must be the same."""
-    if got.shape != want.shape:
-        return True
-    got, want = got.detach().double(), want.detach().to(got.device).double()
-    odd = ~torch.isfinite(want)
-    if not torch.equal(got[odd].nan_to_num(9.0), want[odd].nan_to_num(9.0)):
-        return True
-    got, want = got[~odd], want[~odd]
-    if not want.numel():
-        return False
-    return not (got - want).abs().max().item() <= tolerance * (want.abs().max().item() or 1.0)
-'''
+    """Whether `got` is off by more than the tolerance, None being what its dtype allows."""
+    limit = default_tolerance(got.dtype) if tolerance is None else tolerance
+    off = relative_error(got, want, exact=tolerance is None)
+    return off is not None and not off <= limit
+''' + "".join(f"\n\n{inspect.getsource(function)}" for function in _METRIC)
 
 POISON = '''
 def poison(calls, out):
@@ -292,7 +293,7 @@ def main():
         while root is not None and id(root) not in seen:  # what happened first is the innermost exception
             seen.add(id(root))
             last, root = root, root.__cause__ if root.__cause__ is not None else root.__context__
-        shown = {"status": "fail", "type": type(last).__name__, "text": str(last)[:4000]}
+        shown = {"status": "fail", "type": type(last).__name__, "text": text_of(last)[:4000]}
     sys.stderr.flush()
     print("shown", json.dumps(shown))
     name = EXPECTED.get("text") or EXPECTED.get("call") or ""

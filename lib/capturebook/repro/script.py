@@ -85,7 +85,7 @@ def script(record: Record, env: dict, preload: tuple, found: Sources, text: str 
         pieces.append(parts.POISON.strip())
     if driven:
         pieces.append(parts.DRIVE.strip())
-    pieces += [_reproduce(record, cuda), parts.MAIN.strip()]
+    pieces += [_reproduce(record, cuda), parts.TEXT_OF.strip(), parts.MAIN.strip()]
     return "\n\n\n".join(pieces) + "\n"
 
 

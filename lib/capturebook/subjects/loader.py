@@ -11,11 +11,7 @@ from pathlib import Path
 
 from .. import paths
 from ..records import SUBJECT_FACTORS, Arm, Subject
-from .step import Step
-
-
-class SubjectError(ValueError):
-    """The subject cannot be loaded, or breaks the Step contract. One line says how."""
+from .step import Step, SubjectError
 
 
 def find(target: str, folders: list[Path]) -> str:
@@ -127,7 +123,9 @@ def _check_fields(step: Step) -> None:
             raise SubjectError("step: around is a context manager; allowed: a callable that makes a new one each time")
     given = step.tolerance
     for number in given.values() if isinstance(given, dict) else given if isinstance(given, (list, tuple)) else [given]:
-        if number is not None and not (isinstance(number, Real) and 0 <= number < math.inf):
+        if number is None:
+            continue
+        if isinstance(number, bool) or not (isinstance(number, Real) and 0 <= number < math.inf):
             raise SubjectError(f"step: tolerance {number!r}; allowed: numbers from 0, relative to max|reference|")
     if step.twin is not None:
         as_step(step.twin, "step: twin is")

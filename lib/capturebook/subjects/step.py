@@ -14,6 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+class SubjectError(ValueError):
+    """The subject cannot be loaded, or breaks the Step contract. One line says how."""
+
+
 @dataclass
 class Step:
     """One decode step (or kernel call), and what is needed to judge it. Only the first two fields are required.
@@ -27,7 +31,8 @@ class Step:
     compiled(compile) -> fn: where torch.compile goes, if not on the whole step; it gets a callable that compiles what
     it is given as the arm says. reference(*inputs) -> like fn's output; check(inputs, outputs) -> bool instead, where
     outputs is what fn returned. tolerance: relative to max|reference|, one for all outputs or one each; not given, it
-    goes by each output's dtype: 1e-3, float16 5e-3, bfloat16 2e-2, 8 bits 0.15.
+    goes by each output's dtype: 1e-3, float16 5e-3, bfloat16 2e-2, 8-bit floating point 0.15. Integers and bools must
+    be equal then (a reference in floating point: next to it), so what a rounding may turn, as an index, needs a check.
     factors: the arm's factors that `build` makes use of, where its signature does not tell (it takes **options).
     twin: a Step with torch ops in place of the Triton calls and nothing else changed. kernels: the Triton kernels
     by name (else discovered). pinned: {kernel name: Triton config keywords} for tuning=pinned (else the winner of
@@ -51,10 +56,11 @@ class Step:
     close: Callable[[], None] | None = None
 
 
-def outputs_by_name(value) -> dict[str, Any]:
+def outputs_by_name(value, what: str = "step: fn returned") -> dict[str, Any]:
     """fn's result as {name: tensor}: "out" for one tensor, "out0", "out1"... for a tuple, the keys of a dict.
 
-    What lies deeper has its path for a name ("out1.0"); values that are no tensors are left out.
+    What lies deeper has its path for a name ("out1.0"); values that are no tensors are left out. Raises SubjectError,
+    whose line begins with `what`, for anything else.
     """
     import torch
 
@@ -63,7 +69,7 @@ def outputs_by_name(value) -> dict[str, Any]:
     if isinstance(value, torch.Tensor):
         return {"out": value}
     if not isinstance(value, (dict, tuple, list)):
-        raise TypeError(f"step: fn returned {type(value).__name__}; allowed: tensor, tuple, list, dict or None")
+        raise SubjectError(f"{what} {type(value).__name__}; allowed: tensor, tuple, list, dict or None")
     return dict(_named(value, "" if isinstance(value, dict) else "out"))
 
 
