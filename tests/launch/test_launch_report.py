@@ -109,7 +109,10 @@ def test_a_stopped_servers_page_says_first_what_came_of_it(bench):
     head = page.partition('id="outcome"')[2].partition("</ul>")[0].partition("<li>")[2].partition("</li>")[0]
     at, served = before["answered"], stopped.payload["seconds"] - before["answered"]
     assert head == f"✓ pass: ready after {at:g} s, answered, served {served:.1f} s, stopped by you (exit status 143)"
-    assert [row[0] for row in rows(page, "launches")] == ["mine", "mine: attach", "mine: stop"]
+    seen = {row[0]: row[5] for row in rows(page, "launches")}
+    assert list(seen) == ["mine", "mine: attach", "mine: stop"] and seen["mine"] == f"answered after {at:g} s"
+    # It got past the phase of its start that its log named last.
+    assert "in phase" not in seen["mine: stop"]
     # Who comes later did not see the phases begin: it has them from who did.
     for later in launching.Entry.open(record.run).records()[1:]:
         assert {entry["phase"]: entry["at"] for entry in later.payload["timeline"]} == before

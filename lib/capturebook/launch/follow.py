@@ -256,7 +256,9 @@ class Following:
         return f"it {'was stopped' if self.entry.stopping else 'ended'} {when}: {self.how()}"
 
     def phase(self) -> str:
-        """Which phase the program was in, by its log."""
+        """Which phase of its start the program was in, by its log."""
+        if self.entry.info.get("was_ready"):
+            return ""
         begun = [name for name in self.log.at if name.startswith("phase ")]
         return f", in phase {begun[-1].removeprefix('phase ')}" if begun else ""
 

@@ -22,10 +22,13 @@ def overview(records: list[Record]) -> Block:
     for r in records:
         p = r.payload
         klass = f"{p['class']}: {classes.title(p['class'])}" if p["class"] else ""
-        ended = r.reason or (f"after {p['seconds']:g} s" if p.get("seconds") else "")
+        answered = [entry["at"] for entry in p.get("timeline", []) if entry["phase"] == "answered"]
+        at = (
+            f"answered after {answered[0]:g} s" if answered else f"after {p['seconds']:g} s" if p.get("seconds") else ""
+        )
         rows.append([
             _name(r), p["where"], words.badge(r.status, r.status.replace("_", " ")), p["failed_stage"], klass,
-            ended, p["todo"], link(r.log, "log") if r.log else None,
+            r.reason or at, p["todo"], link(r.log, "log") if r.log else None,
         ])  # fmt: skip
     columns = ["Launch", "Where", "Came out", "Stage", "Class", "Seen", "What to do", "Log"]
     return table(columns, rows, stack=True)
