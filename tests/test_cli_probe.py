@@ -182,6 +182,24 @@ def test_bad_input_is_one_line(root, capsys, words, says):
 
 
 def test_a_file_in_the_home_folder_is_found(root, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "import os\nimport flash_nonexist\n\ndef build():\n    pass\n",
+            "imported: {}:2: ModuleNotFoundError: No module",
+        ),
+        ("def build():\n    return 1 / 0\n", "built: {}:2: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_without_a_step_that_and_its_line_is_the_one_thing_said(root, monkeypatch, capsys, text, says):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (root / "bad.py").write_text(text)
+    assert cli.main(["probe", "bad.py:build"]) == 3
+    (said,) = capsys.readouterr().out.splitlines()
+    assert said.startswith(f"Not probed: the step cannot be {says.format('bad.py')}")
+
+
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine.py").write_text("def build():\n    return 0\n")
     assert cli.target.locate("~/mine.py:build", root) == "~/mine.py:build"

@@ -76,6 +76,10 @@ def test_what_was_asked_for_goes_to_stdout_and_a_reader_may_leave(tmp_path):
     with open("/dev/full", "w") as full:
         lost = command(tmp_path, "params", stdout=full)
     assert (lost.returncode, lost.stderr.count("\n")) == (3, 1)
+    code = "from capturebook.cli.common import tell; tell('25.0 \\u00b5s')"
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"25.0 \\xb5s\n")
 
 
 def test_a_closed_stream_is_not_the_next_file_that_is_opened(tmp_path):

@@ -15,6 +15,7 @@ from ..params.declared import BUILT_IN, KERNELS
 from ..probes import ProbePool
 from ..records import Arm
 from . import tracing
+from .broken import broken
 from .common import COMPLETE, INCOMPLETE, InputError, emit, incomplete, say, tell, where
 from .target import locate
 
@@ -57,7 +58,7 @@ def _folder(given: str) -> Path:
 def _parameters(args):
     """Those of a run that asks about one step; the kernels, which only a sweep reads, are the subject's own."""
     given = pairs(args)
-    subject = locate(args.target, Path.cwd(), given["options"])
+    subject = locate(args.target, Path.cwd(), given["options"], args.question)
     own = {"kernels": list(KERNELS[subject][0])} if subject in KERNELS else {}
     if subject == BUILT_IN:  # its keywords that are parameters too
         own |= {name: given["options"][name] for name in ("heads", "cache") if name in given["options"]}
@@ -124,11 +125,15 @@ def _decide(run: RunFolder, as_json: bool, with_smallest: bool) -> int:
     run.finish()
     verdict = plan.verdict(run)
     run.write_json("verdict.json", verdict.to_json())
-    if traced:
+    no_step = broken(traced) if traced else ""
+    if traced and not no_step:
         tell(*tracing.told(traced), as_json=as_json)
     if as_json:
         more = {"undecided": tracing.UNDECIDED, "trace": tracing.shown(traced)} if traced else {}
         emit({**verdict.to_json(), "run": where(run), **more})
+    if no_step:
+        tell(no_step, as_json=as_json)
+        return INCOMPLETE
     tell(*_as_script(run, verdict), as_json=as_json)
     tell(*verdict.lines(), as_json=as_json)
     undecided = verdict.owner == "undetermined" and incomplete(run)

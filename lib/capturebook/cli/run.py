@@ -74,7 +74,8 @@ def _parameters(args, facts: dict) -> tuple:
         name, why = (args.preset, "as asked") if args.preset else doctor.choose_preset(facts)
         values, why = load_preset(name), f"preset {name}: {why}"
     params = validate(apply_sets(values, args.set))
-    return params.model_copy(update={"subject": locate(params.subject, Path.cwd(), params.options)}), why
+    subject = locate(params.subject, Path.cwd(), params.options, params.question)
+    return params.model_copy(update={"subject": subject}), why
 
 
 def _hold(args, params, facts: dict) -> RunFolder:

@@ -8,17 +8,20 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .. import paths
+from ..records import SUBJECT_FACTORS, parse_factors
 from ..subjects.loader import SubjectError, find
 from .common import InputError
 
 
-def locate(target: str, start: Path, options: Iterable[str] = ()) -> str:
+def locate(target: str, start: Path, options: Iterable[str] = (), question: str = "") -> str:
     """The target with its file relative to the repository or the home folder; modules stay as they are.
 
     Files are looked up in `start`, then in the repository; so are modules, before the usual places, and the folder that
-    holds one goes into this process's PYTHONPATH. Nothing is imported. `options`: names that the build must take.
-    Raises InputError, one line.
+    holds one goes into this process's PYTHONPATH. Nothing is imported. `options`: names that the build must take;
+    so must it the subject's factors that the `question` sets. Raises InputError, one line; ValueError for a question
+    that has other than factors.
     """
+    names = [*(("options", name, None) for name in options), *_asked(question)]
     root = paths.repository()
     try:
         found = find(target, [start, root])
@@ -26,12 +29,18 @@ def locate(target: str, start: Path, options: Iterable[str] = ()) -> str:
         raise InputError(exc) from None
     where, _, name = found.rpartition(":")
     if where.endswith(".py"):
-        _check(target, Path(where), name, options)
+        _check(target, Path(where), name, names)
         return f"{_portable(Path(where), root)}:{name}"
     source = _module(target, where, [start, root])
     if source is not None:
-        _check(target, source, name, options)
+        _check(target, source, name, names)
     return target
+
+
+def _asked(question: str) -> list[tuple]:
+    """The subject's own factors that a question gives a value."""
+    given = parse_factors(question)
+    return [("question", name, SUBJECT_FACTORS) for name in SUBJECT_FACTORS if given.get(name) is not None]
 
 
 def _portable(path: Path, root: Path) -> str:
@@ -69,8 +78,8 @@ def _make_importable(spec, folders: list[Path]) -> None:
             return
 
 
-def _check(target: str, source: Path, name: str, options: Iterable[str]) -> None:
-    """That the file parses and binds `name` at its top level, and that it takes the options.
+def _check(target: str, source: Path, name: str, needed: list[tuple]) -> None:
+    """That the file parses and binds `name` at its top level, and takes what is needed: (parameter, keyword, among).
 
     A file with a star import may bind anything, and a build that is decorated or no function may take anything.
     """
@@ -94,7 +103,7 @@ def _check(target: str, source: Path, name: str, options: Iterable[str]) -> None
     builds = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
     if len(builds) == 1 and not builds[0].decorator_list and not builds[0].args.kwarg:
         takes = [arg.arg for arg in (*builds[0].args.args, *builds[0].args.kwonlyargs)]
-        for option in options:
-            if option not in takes:
-                allowed = ", ".join(sorted(takes)) or "none"
-                raise InputError(f"options: {target!r} takes no {option!r}; allowed: {allowed}")
+        for parameter, keyword, among in needed:
+            if keyword not in takes:
+                allowed = ", ".join(sorted(set(takes) & set(among or takes))) or "none"
+                raise InputError(f"{parameter}: {target!r} takes no {keyword!r}; allowed: {allowed}")
