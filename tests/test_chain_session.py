@@ -135,6 +135,30 @@ def test_a_resumed_run_repeats_controls_and_what_did_not_run():
     assert Pool.asked.count("left") == 0
 
 
+def test_what_an_earlier_start_recorded_is_said_to_be_there_and_nothing_else(capsys):
+    """Notebook 03 asks again for the arms that 02 ran moments ago: that is no news."""
+    s = session.start("02_one", {"run_dir": "outputs/one"})
+    s.outcomes(probes(2))
+    s.outcomes(probes(2))
+    s.conclude("pass", "")
+    assert "already recorded" not in capsys.readouterr().out
+    session.start("03_two", {"run_dir": "outputs/one"}).outcomes(probes(3))
+    assert "2 of 3 probes are already recorded in this run" in capsys.readouterr().out
+
+
+def test_a_compilation_is_announced_with_the_time_it_may_take(capsys):
+    compiled = Arm(compile="default", capture="none")
+    traces = [Probe(kind="trace", arm=compiled, label=f"step {n}", deadline=50.0 + n) for n in range(5)]
+    traces = [Probe(**{**vars(p), "seed": n}) for n, p in enumerate(traces)]
+    s = session.start("02_one", {"run_dir": "outputs/one"})
+    s.outcomes([*probes(1), Probe(kind="step", arm=compiled)])
+    assert "compiling" not in capsys.readouterr().out or s.gpu, "without a GPU that one is skipped at once"
+    s.outcomes(traces[:1])
+    assert "compiling step 0 (up to 50 s)" in capsys.readouterr().out
+    s.outcomes(traces)
+    assert "compiling 4 arms (up to 54 s each)" in capsys.readouterr().out
+
+
 def test_another_parameter_than_the_runs_is_refused():
     session.start("02_one", {"run_dir": "outputs/one"}).conclude("pass", "")
     with pytest.raises(RunFolderError, match="made with another parameter heads: 8 now, 64 in the run"):

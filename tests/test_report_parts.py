@@ -1,5 +1,6 @@
 """The report's figures, tables and sentences, on made-up records whose outcomes are known."""
 
+import html
 import re
 from xml.etree import ElementTree
 
@@ -7,8 +8,10 @@ import pytest
 
 import fake_run
 from capturebook.attribution.rules import RULES
+from capturebook.chain.parts import Builds
+from capturebook.cli import tracing
 from capturebook.measure.rows import build_rows_of, sweep_points
-from capturebook.records import Arm
+from capturebook.records import Arm, Frame, Link, Subject
 from capturebook.report import (
     classes,
     conclusions,
@@ -17,10 +20,12 @@ from capturebook.report import (
     figures_sweep,
     needs,
     rivals,
+    summary,
     tables,
     words,
 )
 from capturebook.report.block import Block, link, table
+from capturebook.report.html import render
 from capturebook.report.run_data import RunData
 from capturebook.report.sections import sections
 
@@ -130,6 +135,15 @@ def test_the_build_grid_names_what_does_not_fit_or_compile(records):
     assert "✗ fail died: signal 6" in block.text
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_build_check_cut_off_after_its_first_target_is_drawn_too(records):
+    """One column beside long names: with less room than they take, matplotlib warns and leaves the layout."""
+    row = next(row for row in build_rows_of(records) if row["pinned"])
+    long = [{**row, "config": f"{row['config']} {'BLOCK_H=16 ' * times}", "pinned": times > 3} for times in (1, 4, 9)]
+    assert figures_build.build_heat(long).html.count("data:image/svg") == 2
+    assert figures.timeline([r for r in records if r.kind == "build"][:1]).html.count("data:image/svg") == 2
+
+
 def test_the_sweep_shows_all_points_and_says_why_there_are_none(records):
     rows = cells(figures_sweep.sweep(sweep_points(records)))
     assert len(rows) == 1 + 6
@@ -190,6 +204,51 @@ def test_a_graph_break_shows_the_subjects_line_and_folds_dynamos_explanation():
     assert "<summary>Unsupported Tensor.item() call</summary>" in block.html
     assert "at call 2, mine.py:10" in block.html and "<code>stack1 == 4.3</code> no longer holds" in block.html
     assert "Recompiles" not in tables.graph_breaks([fake_run.record("trace", clock, a=Arm(compile="default"))]).html
+
+
+def test_a_trace_is_told_alike_by_the_probe_the_notebook_and_the_head(tmp_path):
+    """What `probe` suspects of a line, the report's first screen and notebook 03's conclusion say too."""
+    clock = fake_run.Clock()
+    broke = {"file": "mine.py", "line": 17, "function": "f", "call": 0, "code": "if x.item() > 0:"}
+    broke["reason"] = "Unsupported Tensor.item() call Explanation: it is not traced."
+    again = {"call": 1, "file": "mine.py", "line": 10, "function": "f", "guard": "G['n'] == 1"}
+    payload = {"calls": 4, "graphs": 2, "breaks": [broke], "recompiles": [again], "kernels": {}, "launches": {}}
+    traced = fake_run.record("trace", clock, a=Arm(compile="eager", capture="none"), payload=payload)
+    told = [line.strip() for line in tracing.told(traced)]
+    wanted = [line for line in told if "mine.py:" in line or line.startswith("suspect: ")]
+    assert len(wanted) == 4 and "mine.py:17: if x.item() > 0:" in wanted[0] and "900 (class K2)" in wanted[1]
+    assert summary.suspected([traced]) == wanted
+    _, text = conclusions.compiled_on_cpu([traced])
+    assert all(line in text for line in wanted)
+    failed = fake_run.record("build", clock, status="fail", subject=Subject(target="mine.py:build"), reason="it raised")
+    provenance = {**fake_run.PROVENANCE, "gpu": None, "no_gpu": "no NVIDIA driver"}
+    data = RunData.open(fake_run.write(tmp_path / "run", [failed, traced], provenance=provenance))
+    opening = summary.opening(data)
+    assert all(any(line in said for said in opening) for line in ["No kernel was compiled: it raised.", *wanted])
+    page = render(data)
+    head = html.unescape(page[page.index('id="verdict"') : page.index("<nav")])
+    assert all(line in head for line in ["No kernel was compiled: it raised.", *wanted])
+
+
+def test_the_build_check_concludes_what_its_record_says():
+    assert conclusions.builds(Builds([], 0, "it raised", "fail")) == ("fail", "No build was checked: it raised.")
+    assert conclusions.builds(Builds([], 0, "no kernel", "skipped"))[0] == "skipped"
+    assert conclusions.builds(Builds([], 0, "too slow", "timeout"))[0] == "not_run"
+    row = {"target": "sm_90", "kernel": "k", "config": "c", "status": "pass", "fits": True}
+    status, text = conclusions.builds(Builds([row], 0, unseen=["one"], stopped="stopped at mine.py:17"))
+    assert status == "pass" and "The recorded call stopped at mine.py:17." in text and "Not seen" in text
+
+
+def test_an_exception_in_a_trace_names_the_users_line():
+    clock = fake_run.Clock()
+    frames = [Frame(file=f, line=n, function="f", tag=t) for f, n, t in (("mine.py", 4, "subject"), ("t", 9, "torch"))]
+    link = Link(type="NameError", module="builtins", text="no such name\nmore", frames=frames)
+    failed = fake_run.record("trace", clock, a=Arm(compile="eager"), status="fail", chain=[link], payload={"calls": 1})
+    assert "NameError: no such name, at mine.py:4" in tracing.told(failed)[1]
+    assert "NameError: no such name, at mine.py:4" in conclusions.compiled_on_cpu([failed])[1]
+    assert summary.done([failed])[0].endswith("NameError: no such name, at mine.py:4.")
+    skipped = failed.model_copy(update={"status": "skipped", "reason": "the step has no twin", "chain": []})
+    assert "Not compiled for the CPU" in conclusions.compiled_on_cpu([failed, skipped])[1]
 
 
 def test_a_time_is_told_as_a_multiple_of_its_floor(records):

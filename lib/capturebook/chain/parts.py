@@ -17,13 +17,16 @@ DECODE = "capturebook.subjects.decode_step:"
 class Builds:
     """Build rows (see measure.rows), how many configurations were left out, and why there are no rows, or "".
 
-    `unseen`: kernels and operators that the recorded call did not show, a line each.
+    `status`: with a reason, that of the listing's record. `unseen`: kernels and operators that the recorded call did
+    not show, a line each; `stopped`: where that call could not be followed any further, or "".
     """
 
     rows: list[dict]
     left: int
     reason: str = ""
+    status: str = ""
     unseen: list[str] = field(default_factory=list)
+    stopped: str = ""
 
 
 def asked(session) -> Arm:
@@ -83,8 +86,8 @@ def builds(session) -> Builds:
     except BuildError as exc:
         if not own:
             raise
-        return Builds([], 0, str(exc))
-    return Builds(result.rows, result.left, unseen=result.unseen)
+        return Builds([], 0, str(exc), exc.status)
+    return Builds(result.rows, result.left, unseen=result.unseen, stopped=result.stopped)
 
 
 def built_in(session) -> bool:

@@ -13,7 +13,10 @@ from ..probes import caches
 from ..records import Record, latest
 from . import plan, progress
 from .folder import NONCE, PYTHON, RUN, RunFolder, notebook_probe
-from .runfiles import claim, stamp
+from .runfiles import claim, earlier, stamp
+
+FEW = 3
+"""Probes that a line names one by one."""
 
 _current: "Session | None" = None
 
@@ -102,14 +105,25 @@ class Session:
         """
         done = latest(plan.standing(self.run))
         missing = [probe for probe in probes if probe.id not in done]
-        if len(missing) < len(probes):
-            self.say(f"{len(probes) - len(missing)} of {len(probes)} probes are already recorded in this run")
+        since = self.run.invocation["started"]
+        kept = [probe for probe in probes if probe.id in done and earlier(done[probe.id].started, since)]
+        if kept:  # by an earlier start; another notebook of this one asks for the same arms again as a matter of course
+            self.say(f"{len(kept)} of {len(probes)} probes are already recorded in this run")
         if missing and not (self.run.path / caches.STORE).is_dir():
             missing = list({probe.id: probe for probe in [*before, *missing]}.values())
         if missing:
+            self._say_what_compiles(missing)
             self.pool().run(missing)
         by_id = latest(self.run.records()[0])
         return [by_id[probe.id] for probe in probes]
+
+    def _say_what_compiles(self, probes: list) -> None:
+        """torch.compile of a step takes up to its deadline, in which nothing else is said."""
+        compiling = [p for p in probes if p.arm and p.arm.compile != "none" and (self.gpu or p.kind == "trace")]
+        if compiling:
+            what = "; ".join(p.name for p in compiling) if len(compiling) <= FEW else f"{len(compiling)} arms"
+            each = " each" if len(compiling) > 1 else ""
+            self.say(f"compiling {what} (up to {max(p.deadline for p in compiling):g} s{each})")
 
     def controls(self) -> list[Record]:
         """The records of this run's controls."""

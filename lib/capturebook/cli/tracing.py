@@ -1,9 +1,9 @@
 """What `capturebook probe` still does without a GPU: Dynamo's trace on the CPU, and a word on what stays open."""
 
 from ..attribution import plan as attribution_plan
-from ..attribution.evidence import breach
 from ..chain.folder import RunFolder
 from ..records import Question, Record
+from ..report import traced
 
 UNDECIDED = [
     "whether the step survives capture and replay",
@@ -12,10 +12,6 @@ UNDECIDED = [
     "what fixes it, and what the fix gains",
 ]
 """What takes a CUDA GPU, so that nothing here says anything about it."""
-
-
-HOST_READS = ("Tensor.item()", "Tensor.tolist()", "data-dependent", "Data-dependent", "Dynamic shape operator")
-"""Words of Dynamo's reasons for a break where a value, or a size that depends on values, goes to the host."""
 
 
 def run(folder: RunFolder, pool) -> Record:
@@ -40,9 +36,7 @@ def told(record: Record) -> list[str]:
     target = [f"as for {seen['target']}"] if "target" in seen else []
     head = ", ".join(["Dynamo's trace on the CPU", *versions, *target])
     if record.status != "pass":
-        error = breach(record) or record.root
-        told = f"{error.type}: {error.text.partition(chr(10))[0]}" if error else record.reason
-        lines.append(f"{head}: {record.status.replace('_', ' ')}: {told}")
+        lines.append(f"{head}: {record.status.replace('_', ' ')}: {traced.failure(record)}")
     if record.status != "pass" and not any(map(seen.get, ("graphs", "breaks", "launches"))):
         return lines
     if record.status == "pass":
@@ -56,22 +50,8 @@ def told(record: Record) -> list[str]:
         lines.append(f"  Triton kernels in the graphs: {', '.join(seen['kernels'])}")
     if seen["launches"]:
         lines.append(f"  Triton kernels outside them, where nothing is compiled: {', '.join(seen['launches'])}")
-    for b in seen["breaks"]:
-        lines.append(f"  break at {b['file']}:{b['line']}: {b['code']}  ({_cause(b['reason'])})")
-        if any(word in b["reason"] for word in HOST_READS):
-            lines.append("    suspect: a value is read on the host here; in a capture that is an error 900 (class K2)")
-    for r in seen["recompiles"]:
-        lines.append(f"  compiled again at call {r['call'] + 1}, {r['file']}:{r['line']}: {r['guard']} no longer holds")
-    if seen["recompiles"]:
-        lines.append(
-            "    suspect: what a guard names changes on the host; a replay keeps the captured value (class K6)"
-        )
+    lines += [f"    {line}" if line.startswith(traced.SUSPECT) else f"  {line}" for line in traced.found(record)]
     return lines + [f"  {caveat}" for caveat in record.caveats]
-
-
-def _cause(reason: str) -> str:
-    """Dynamo's own first sentence, without the explanation and hints that follow it."""
-    return reason.partition(" Explanation:")[0][:160]
 
 
 def _count(number: int, noun: str) -> str:

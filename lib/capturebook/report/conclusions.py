@@ -3,7 +3,7 @@
 from ..attribution.controls import examine
 from ..attribution.evidence import Evidence
 from ..records import Arm, Record
-from . import measured, summary, words
+from . import measured, summary, traced, words
 from .figures_decode_jobs import of_part
 
 Conclusion = tuple[str, str]
@@ -49,10 +49,14 @@ def predictions(hypothesis: dict) -> Conclusion:
     return "pass", f"{len(telling)} of {arms} arms tell the rivals apart: {words.listed(telling)}."
 
 
-def builds(rows: list[dict], left: int, reason: str = "", unseen: list[str] | None = None) -> Conclusion:
-    """What the build check showed; a compiler that failed is a finding, one that never ran is not."""
-    if reason:
-        return "skipped", f"No build was checked: {reason}."
+def builds(built) -> Conclusion:
+    """What the build check (chain.parts.Builds) showed; a compiler that failed is a finding, one that never ran is not.
+
+    Where nothing could be listed, the conclusion is as the listing's record: a call of the step that raises is a fail.
+    """
+    rows = built.rows
+    if built.reason:
+        return "not_run" if built.status == "timeout" else built.status, f"No build was checked: {built.reason}."
     lost = [row for row in rows if row["status"] in ("not_run", "timeout")]
     if lost:
         return "not_run", f"{len(lost)} of {len(rows)} builds did not run or end: {lost[0]['reason']}."
@@ -63,10 +67,12 @@ def builds(rows: list[dict], left: int, reason: str = "", unseen: list[str] | No
         said.append(f"Too large: {words.listed(misfits)}.")
     if broken:
         said.append(f"Did not compile: {words.listed(broken)}.")
-    if left:
-        said.append(f"{left} other builds were left out (all_configs is off).")
-    if unseen:
-        said.append(f"Not seen in the recorded call: {'; '.join(unseen)}.")
+    if built.left:
+        said.append(f"{built.left} other builds were left out (all_configs is off).")
+    if built.stopped:
+        said.append(f"The recorded call {built.stopped}.")
+    if built.unseen:
+        said.append(f"Not seen in the recorded call: {'; '.join(built.unseen)}.")
     return "pass", " ".join(said)
 
 
@@ -104,20 +110,18 @@ def interpreted(records: list[Record]) -> Conclusion:
 
 
 def compiled_on_cpu(records: list[Record]) -> Conclusion:
-    """What Inductor made of the step on a CPU: right or not, and the graph breaks that Dynamo counted."""
+    """What Inductor made of the step on a CPU, and Dynamo as for a GPU: right or not, graph breaks, suspicions."""
     if gap := completed(records, "compilations for the CPU"):
         return gap
-    told = [
-        f"{'Traced as for a GPU' if words.traced(r) else 'Compiled for the CPU'} ({words.used(r.arm)}): "
-        f"{words.short(r)}, {_breaks(r)}."
-        for r in records
-        if r.status in words.RAN
-    ]
-    return "pass", " ".join(told)
+    return "pass", " ".join(map(_compiled, records))
 
 
-def _breaks(r: Record) -> str:
-    return words.counted(r.effective.get("graph_breaks", 0), "graph break")
+def _compiled(r: Record) -> str:
+    if r.status not in words.RAN:
+        return f"Not compiled for the CPU ({words.where(r.arm)}): {r.reason}."
+    how = "Traced as for a GPU" if words.traced(r) else "Compiled for the CPU"
+    seen = [traced.failure(r) or words.short(r), words.counted(r.effective.get("graph_breaks", 0), "graph break")]
+    return f"{how} ({words.used(r.arm)}): {'; '.join([', '.join(seen), *traced.found(r)])}."
 
 
 def sweep(points: list[dict]) -> Conclusion:

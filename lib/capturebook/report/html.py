@@ -78,7 +78,7 @@ def _head(data: RunData) -> dict:
         "says": [_says(data), *_compared(data)]
         if data.decided
         else [summary.why_undecided(data), summary.skipped(data)],
-        "done": [] if data.decided else summary.done(data.records),
+        "done": [] if data.decided else [*summary.done(data.records), *summary.suspected(data.records)],
         "rows": _verdict_rows(data),
     }
 

@@ -1,8 +1,8 @@
 """The run in a few lines: what the report's card, the terminal and the last notebook all say."""
 
-from ..measure.rows import build_rows_of, sweep_points
+from ..measure.rows import build_rows_of, sweep_points, why
 from ..records import Record
-from . import measured, words
+from . import measured, traced, words
 from .run_data import RunData
 
 
@@ -24,6 +24,7 @@ def opening(data: RunData) -> list[str]:
     if not data.decided:
         lines += [why_undecided(data), skipped(data)]
         lines += [f"Done here: {line}" for line in done(data.records)]
+        lines += [f"Seen in the trace: {line}" for line in suspected(data.records)]
     return lines
 
 
@@ -90,13 +91,20 @@ def done(records: list[Record]) -> list[str]:
     return [said for said in (SENTENCES[kind](group) for kind, group in ran.items() if group) if said]
 
 
+def suspected(records: list[Record]) -> list[str]:
+    """Lines of the user's that Dynamo broke its graph at or compiled again for, and what a capture makes of them."""
+    return list(dict.fromkeys(line for r in records if words.traced(r) for line in traced.found(r)))
+
+
 def _builds(group: list[Record]) -> str:
     possible = max((len(r.payload.get("compilations", [])) for r in group), default=0)
     rows = build_rows_of(group)
     if not rows:
-        return ""
+        return " ".join(f"No kernel was compiled: {why(r)}." for r in group if r.status != "pass")
     left = possible - len(rows)
-    return builds(rows) + (f" {words.counted(left, 'other build')} left out." if left > 0 else "")
+    stops = dict.fromkeys(r.payload["stopped"] for r in group if r.payload.get("stopped"))
+    said = [builds(rows), *([f"{words.counted(left, 'other build')} left out."] if left > 0 else [])]
+    return " ".join([*said, *(f"The recorded call {stop}." for stop in stops)])
 
 
 def builds(rows: list[dict]) -> str:
@@ -122,16 +130,17 @@ def _steps(group: list[Record]) -> str:
 def _compiled(group: list[Record]) -> str:
     """Steps that Inductor compiled and ran on the CPU, and those that Dynamo traced and nothing ran."""
     breaks = sum(r.effective.get("graph_breaks", 0) for r in group)
-    traced = [r for r in group if words.traced(r)]
-    ran = [r for r in group if r not in traced]
+    traces = [r for r in group if words.traced(r)]
+    ran = [r for r in group if r not in traces]
     said = []
     if ran:
         right = sum(r.status == "pass" for r in ran)
         which = "" if right == len(ran) else f"{right} of "
         said.append(f"{which}{words.counted(len(ran), 'step')} compiled by Inductor for the CPU ({words.tally(ran)})")
-    if traced:
-        said.append(f"{words.counted(len(traced), 'step')} traced by Dynamo as for a GPU ({words.tally(traced)})")
-    return f"{', '.join(said)}, {words.counted(breaks, 'graph break')} counted."
+    if traces:
+        said.append(f"{words.counted(len(traces), 'step')} traced by Dynamo as for a GPU ({words.tally(traces)})")
+    ends = "; ".join(traced.failure(r) for r in traces if r.status != "pass")
+    return f"{', '.join(said)}, {words.counted(breaks, 'graph break')} counted{': ' + ends if ends else ''}."
 
 
 def _sweep(group: list[Record]) -> str:
