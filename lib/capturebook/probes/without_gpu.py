@@ -1,6 +1,7 @@
 """What a trace needs of a GPU where there is none: a driver for Triton to ask, and CPU memory for "cuda"."""
 
 import contextlib
+import dataclasses
 
 
 @contextlib.contextmanager
@@ -60,15 +61,20 @@ class _Driver:
         return 0
 
 
-def on_cpu():
-    """A mode in which asking torch for "cuda", or for pinned memory, gives ordinary CPU memory."""
+def on_cpu(copies: bool = False):
+    """A mode in which asking torch for "cuda", or for pinned memory, gives ordinary CPU memory.
+
+    copies: moving a tensor there gives a new one, as a transfer does; else the tensor itself.
+    """
     import torch
 
     class OnCpu(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
             kwargs = dict(kwargs or {})
             if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
-                return args[0]
+                return args[0].clone() if copies else args[0]
+            if copies and func is torch.Tensor.to and any(map(_is_cuda, (*args[1:], kwargs.get("device")))):
+                kwargs["copy"] = True
             if _is_cuda(kwargs.get("device")):
                 kwargs["device"] = "cpu"
             if kwargs.get("pin_memory"):
@@ -78,6 +84,16 @@ def on_cpu():
             return func(*args, **kwargs)
 
     return OnCpu()
+
+
+def given_on_cpu(step):
+    """The step with its inputs drawn in CPU memory, though its author draws them for "cuda"."""
+
+    def make_inputs(seed: int):
+        with on_cpu(copies=True):
+            return step.make_inputs(seed)
+
+    return dataclasses.replace(step, make_inputs=make_inputs)
 
 
 def _is_cuda(value) -> bool:
