@@ -61,7 +61,7 @@ def _name(row: dict) -> str:
 
 
 def _draw_heat(names, targets, cells, pinned):
-    left = min(5.0, 0.3 + 0.066 * max(map(len, names)))
+    left = 0.3 + max(len(name) * (0.076 if name in pinned else 0.066) for name in names)  # inches a character, 8 pt
     with draw.canvas(left + 1.35 * len(targets) + 0.2, 0.6 + 0.33 * len(names)) as fig:
         axes = fig.subplots()
         for y, name in enumerate(names):
