@@ -117,7 +117,8 @@ def timeline(record: Record) -> Block:
     last = "ready" if ready else "ended"
     if record.status != "pass":
         last = f"{'not ready' if ready else 'ended'} ({record.status.replace('_', ' ')})"
-    caption = f"Phases as its own log names them; after {until:.2f} s: {last}."
+    asked = ", and when it first answered us" if any(entry["phase"] == "answered" for entry in phases) else ""
+    caption = f"Phases as its own log names them{asked}; after {until:.2f} s: {last}."
     wide, narrow = (_bars(phases, ends, record.status, width) for width in (7.2, draw.NARROW))
     return draw.figure(wide, alt, caption, data, narrow)
 
