@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from capturebook.records import Record, append, arm_from, parse_factors
+from evidence.records import READ_BACK
 
 
 def main(mode: str, arguments: list[str]) -> int:
@@ -45,7 +46,7 @@ def main(mode: str, arguments: list[str]) -> int:
     timeline = [{"stage": name, "s": 0.2 * i} for i, name in enumerate(("launch", "build", "capture", "done"))]
     record = Record(
         run=run.name, probe="abc", nonce="n", kind="step", arm=arm_from(parse_factors(question)), status="pass",
-        stage="done", effective={"timeline": timeline}, started="", ended="", seconds=time.time() - began,
+        stage="done", effective={**READ_BACK, "timeline": timeline}, started="", ended="", seconds=time.time() - began,
     )  # fmt: skip
     append(run / "records.jsonl", record)
     return 0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from capturebook.attribution import load_hypothesis
 from capturebook.records import Arm, Check, Event, Frame, Link, Record, Subject, append, probe_id
+from evidence.records import READ_BACK
 
 START = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
 BUILD = "capturebook.subjects.sparse_mla:build"
@@ -93,6 +94,8 @@ def record(kind: str, clock: Clock, seconds: float = 2.0, a: Arm | None = None, 
     subject = fields.pop("subject", Subject(target=BUILD))
     name = probe_id(kind, subject, a, seed, payload=fields.get("payload", {}), role=fields.get("role", "arm"))
     log = fields.pop("log", f"logs/{name}.log")
+    if kind == "step":
+        fields.setdefault("effective", READ_BACK)
     return Record(
         run="fake", probe=name, nonce="f00d", kind=kind, subject=subject, arm=a, seed=seed, log=log,
         provenance=PROVENANCE, **{"status": "pass", "stage": "done", **clock.take(seconds), **fields},
@@ -104,7 +107,9 @@ def step(a: Arm, clock: Clock, code: int | None, notebook: str, **fields) -> Rec
         {"wait@capture": 1} if code == 905 else {"autotune@capture": 5} if a.warmup == "kernel_cold" and code else {}
     )
     events = [Event(kind=k.removesuffix("@capture"), capturing=True, what="seen by a witness") for k in capturing]
-    common = dict(a=a, notebook=notebook, counts=capturing, events=events, effective={"timeline": STAGES}, **fields)
+    common = dict(
+        a=a, notebook=notebook, counts=capturing, events=events, effective={**READ_BACK, "timeline": STAGES}, **fields
+    )
     if code:
         return record("step", clock, 3.1, status="fail", stage="capture", chain=_chain(code), **common)
     check = Check(call="replay 2", output="out", error=0.0011, tolerance=0.003, ok=True)

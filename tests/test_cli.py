@@ -213,10 +213,11 @@ def test_records_that_are_a_folder_are_one_line_for_every_reader(root, capsys, w
     assert capsys.readouterr().err.endswith("records.jsonl is a folder; allowed: a file\n")
 
 
-def test_a_gallery_is_not_recomputed_from_another_kind_of_run(root, capsys):
+@pytest.mark.parametrize("plan", [[{"id": "seen", "arm": {}}], [], [5]])
+def test_a_gallery_is_not_recomputed_from_another_kind_of_run(root, capsys, plan):
     run = fake_run.write(root / "outputs" / "x", [])
     info = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**info, "plan": [{"id": "seen", "arm": {}}]}))
+    (run / "run.json").write_text(json.dumps({**info, "plan": plan}))
     assert cli.main(["gallery", "--from", "outputs/x"]) == 2
     assert "repo/outputs/x', which is no gallery's run" in capsys.readouterr().err
 

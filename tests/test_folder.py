@@ -11,6 +11,7 @@ import pytest
 from capturebook.chain.folder import RunFolder
 from capturebook.chain.runfiles import RunFolderError, claim, fresh, stamp
 from capturebook.records import Arm, Question, Record, probe_id
+from evidence.records import READ_BACK
 
 GPU = {"name": "Planted GPU", "id": "0a", "sm": "sm_90"}
 FACTS = {"code": "c0de", "gpu": GPU, "driver": "580.1", "torch": "2.11.0", "triton": "3.6.0", "no_gpu": "",
@@ -41,7 +42,7 @@ def record(run: RunFolder, seed: int, status: str, role: str = "arm", nonce: str
     reason = "planted" if status in ("not_run", "skipped") else ""
     return Record(
         run=run.name, probe=probe_id("step", None, Arm(), seed), nonce=nonce or run.nonce, kind="step", role=role,
-        seed=seed, status=status, reason=reason, started=stamp(), ended=stamp(),
+        seed=seed, status=status, reason=reason, effective=READ_BACK, started=stamp(), ended=stamp(),
     )  # fmt: skip
 
 
@@ -111,6 +112,60 @@ def test_resume_keeps_the_nonce_and_pass_wrong_fail(tmp_path):
     assert [r.seed for r in records] == [0, 1, 2, 3, 4, 5, 6]
     assert any("line 9 does not parse" in line for line in torn)
     assert any("another run's nonce" in line for line in torn)
+
+
+OTHERWISE = {"run": "x", "kind": "gain", "samples": {"fixed": [2.0, 2.0], "baseline": [3.0, 3.0]}}
+ASIDE = [
+    ({"schema_version": 2}, "has schema 2; this version reads 1"),
+    ({"schema_version": None}, "has schema None; this version reads 1"),
+    ({"effective": {}}, "has come to verify and holds no effective configuration read back"),
+    ({"effective": {"timeline": [{"stage": "launch", "s": 0.1}]}}, "no effective configuration"),
+    (
+        {"effective": {**READ_BACK, "suspect_variables": "none"}},
+        "effective.suspect_variables: Input should be a valid d",
+    ),
+    ({"effective": {**READ_BACK, "threads": "none"}}, "effective.threads"),
+    ({"graph": {"missing": "none"}}, "graph.missing"),
+    ({"payload": {"trivial": "no"}}, "payload.trivial"),
+    ({"payload": {"x": float("inf")}}, "not JSON compliant"),
+    ({"seconds": float("inf")}, "seconds: Input should be a finite number"),
+    ({"samples": {"call": []}}, "samples.call is empty"),
+    ({"samples": {"call": [2.0, 0.0]}}, "samples.call: 0.0 is no time in us"),
+    ({"samples": {"call": [-1e308, 1.0]}}, "samples.call: -1e+308 is no time in us"),
+    ({**OTHERWISE, "samples": {}}, "samples of a gain are {'fixed': 0, 'baseline': 0}"),
+    ({**OTHERWISE, "samples": {"fixed": [2.0, 2.0], "baseline": [3.0]}}, "samples of a gain are"),
+    ({"arm": 5}, "arm: "),
+]
+
+
+def test_a_record_that_does_not_count_is_set_aside_by_its_name_and_reason(tmp_path):
+    run = create(tmp_path / "run")
+    good = json.loads(record(run, 0, "pass").model_copy(update={"stage": "verify"}).to_line())
+    lines = [{**good, "probe": f"odd{i}", **change} for i, (change, _) in enumerate(ASIDE)]
+    lines += [good, {**good, **OTHERWISE}, {**good, "status": "fail", "stage": "capture", "effective": {}}]
+    run.records_path.write_text("".join(json.dumps(line).replace("Infinity", "1e999") + "\n" for line in lines))
+    records, aside = run.records()
+    assert [r.status for r in records] == ["pass", "pass", "fail"], "the last died there, and said no more"
+    for number, (line, (change, words)) in enumerate(zip(aside, ASIDE, strict=True)):
+        assert words in line and f"line {number + 1} " in line and line.endswith("its probe counts as missing"), change
+        assert "\n" not in line and ("schema" in words or f"record odd{number})" in line)
+    chain = [{"type": "E", "module": "m", "text": "t"}]
+    run.records_path.write_text(json.dumps({**lines[-1], "chain": chain}) + "\n")
+    assert run.records()[0] == [] and "has come to capture" in run.records()[1][0], "an exception leaves them"
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "hypothesis.json"])
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path, name):
+    create(tmp_path / "run").finish()
+    where = tmp_path / "run" / name
+    where.unlink(missing_ok=True)
+    os.mkfifo(where)
+    with pytest.raises(RunFolderError, match=f"{name} (is a device, pipe|cannot be read: it is no regular file)"):
+        RunFolder.open(tmp_path / "run").hypothesis()
+    where.unlink()
+    where.symlink_to(where)
+    with pytest.raises(RunFolderError, match=f"{name} (is a link that leads nowhere|cannot be read: Too many levels)"):
+        RunFolder.open(tmp_path / "run").hypothesis()
 
 
 def test_a_later_record_replaces_an_earlier_one(tmp_path):

@@ -20,6 +20,7 @@ from capturebook.gallery.run import OutOfTime
 from capturebook.probes import Probe, ProbePool
 from capturebook.probes.outcome import common
 from capturebook.records import Arm, Frame, Link, Record, Subject, arm_from, parse_factors
+from evidence.records import READ_BACK
 from test_probes import Run
 
 EVERYTHING = with_repaired(list(CASES.values()))
@@ -140,6 +141,7 @@ class Standin:
             fields = {"status": "fail", "stage": "capture", "chain": [top, root]}
         elif name == "baked_scalar":
             fields["status"] = "wrong"
+        fields["effective"] = READ_BACK
         return Record(**common(probe, self.run_folder), **fields, started="", ended="", seconds=1.0)
 
 

@@ -9,6 +9,10 @@ from capturebook.records.cuda_errors import CUDA_ERRORS
 
 NONCE = "0123456789abcdef"
 SUBJECT = Subject(target="my_step.py:build")
+READ_BACK = {
+    "torch": "2.11.0+cu130", "triton": "3.6.0", "device": "cuda", "suspect_variables": {}, "threads": [],
+}  # fmt: skip
+"""What every step that was driven leaves in `effective`."""
 SUBJECT_FRAME = Frame(file="my_step.py", line=40, function="step", tag="subject")
 FRAMES = {
     "subject": [SUBJECT_FRAME],
@@ -75,7 +79,7 @@ def record(
         base["checks"] = [
             Check(call=f"replay {i}", output="out", error=1e-3, tolerance=3e-3, ok=True) for i in (1, 2, 3)
         ]
-    return Record(**{**base, **fields})
+    return Record(**{**base, **fields, "effective": {**READ_BACK, **fields.get("effective", {})}})
 
 
 def link(code: int | None, text: str = "", kind: str = "", module: str = "torch", frames: str = "subject") -> Link:

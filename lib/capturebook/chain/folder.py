@@ -183,7 +183,7 @@ class RunFolder:
         append(self.records_path, record)
 
     def records(self) -> tuple[list[Record], list[str]]:
-        """Whole records of this run in file order, and one line of text for each that is torn or of another run.
+        """Records of this run that count, in file order, and one line of text for each that does not (`records.read`).
 
         Raises RunFolderError when records.jsonl cannot be read.
         """
@@ -270,8 +270,11 @@ class RunFolder:
 
     def _refuse_folders(self, *names: str) -> None:
         for name in names:
-            if (self.path / name).is_dir():
-                raise RunFolderError(f"run_dir: {paths.shown(self.path / name)} is a folder; allowed: a file")
+            where = self.path / name
+            if os.path.lexists(where) and not where.is_file():
+                other = "device, pipe or socket" if where.exists() else "link that leads nowhere"
+                what = "folder" if where.is_dir() else other
+                raise RunFolderError(f"run_dir: {paths.shown(where)} is a {what}; allowed: a file")
 
     def _begin_invocation(self) -> None:
         entry = {"started": stamp(), "ended": None, "pid": os.getpid(), "python": platform.python_version()}

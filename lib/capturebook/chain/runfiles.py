@@ -44,6 +44,8 @@ def refuse_name(path: Path) -> None:
 
 def read_object(path: Path) -> dict:
     """A JSON object of a run, such as hypothesis.json. Raises RunFolderError naming a file that holds none."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise RunFolderError(f"run_dir: {paths.shown(path)} cannot be read: it is no regular file")
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
     except OSError as exc:

@@ -64,11 +64,17 @@ def _list(cases, as_json: bool) -> int:
 
 def _recompute(run: RunFolder, as_json: bool) -> int:
     """The results from a run's records, by the rules as they are now."""
-    if not all("case" in entry for entry in run.info["plan"]):
+    plan = run.info["plan"]
+    if not plan or not all(isinstance(entry, dict) and "case" in entry for entry in plan):
         raise InputError(f"--from: given {where(run)!r}, which is no gallery's run; allowed: a run folder of one")
     table = {case.id: case for case in with_repaired(list(CASES.values()))}
-    asked, gone = entries(run.info["plan"], table, run.nonce)
-    known = latest([record for record in run.records()[0] if record.kind == "step"])
+    asked, gone = entries(plan, table, run.nonce)
+    try:
+        records, aside = run.records()
+    except ValueError as exc:
+        raise InputError(exc) from None
+    say(*(f"note: {line}" for line in aside))
+    known = latest([record for record in records if record.kind == "step"])
     open_ones = [a.case.id for a in asked if a.wants(known)]
     results = [a.result(known) for a in asked if a.case.id not in open_ones]
     say(*(f"{name}: in the run, but no case any more" for name in gone))

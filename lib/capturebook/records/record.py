@@ -6,9 +6,10 @@ import math
 import re
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from .arm import Arm
+from .readings import READ_BACK, Effective, Graph, Payload, check_samples
 
 SCHEMA = 1
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -16,8 +17,12 @@ Status = Literal["pass", "wrong", "fail", "timeout", "not_run", "skipped"]
 Stage = Literal["none", "launch", "build", "compile", "warmup", "capture", "replay", "verify", "time", "done"]
 
 
+_DRIVEN = ("compile", "warmup", "capture", "replay", "verify", "time")
+"""Stages of a step that is built: what ends it there by an exception still reads the configuration back."""
+
+
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Frame(_Strict):
@@ -81,7 +86,8 @@ class Record(_Strict):
     trace on a CPU, "gain" two arms timed in turns, "counters" what a profiler counted of a sweep point's kernels.
 
     `chain` runs from the outermost exception to the root (last). A record that did not pass carries no samples.
-    `payload` belongs to the record's kind (a build row, a sweep point, a floor).
+    `payload` belongs to the record's kind (a build row, a sweep point, a floor). What a step's `effective`, `graph` and
+    `payload` may hold is in readings.py.
     """
 
     schema_version: int = SCHEMA
@@ -123,10 +129,34 @@ class Record(_Strict):
             raise ValueError(f"a record with status {self.status!r} needs a reason")
         return self
 
+    @model_validator(mode="after")
+    def _readings_are_what_they_are_called(self):
+        if self.schema_version != SCHEMA:
+            raise ValueError(f"schema {self.schema_version}; this version reads {SCHEMA}")
+        if self.kind in ("step", "trace", "gain"):
+            for name, model in (("effective", Effective), ("graph", Graph), ("payload", Payload)):
+                try:
+                    model.model_validate(getattr(self, name))
+                except ValidationError as error:
+                    first = error.errors()[0]
+                    raise ValueError(f"{'.'.join(map(str, (name, *first['loc'])))}: {first['msg']}") from None
+        if self.status == "pass" and (self.samples or self.kind == "gain"):
+            check_samples(self.kind, self.samples)
+        return self
+
     @property
     def root(self) -> Link | None:
         """The innermost exception: what happened first."""
         return self.chain[-1] if self.chain else None
+
+    @property
+    def unread(self) -> bool:
+        """A step that came so far that its configuration is read back, and whose record holds none: it shows nothing.
+
+        A process that died took the readings with it; its record has no chain.
+        """
+        came = self.status in ("pass", "wrong") or (self.status == "fail" and self.chain and self.stage in _DRIVEN)
+        return self.kind == "step" and bool(came) and not set(READ_BACK) <= set(self.effective)
 
     def to_line(self) -> str:
         """One line of JSON. Raises ValueError on NaN or Infinity, which are not JSON."""
