@@ -146,7 +146,8 @@ def test_a_reference_that_no_call_agrees_with_accuses_nobody(root, answered, cap
     def wrong_always(arm):
         made = fail(arm, 900)
         check = {"call": "warm-up 1", "output": "out", "error": 1.0, "tolerance": 1e-3, "ok": False}
-        facts = {"status": "wrong", "stage": "replay", "chain": [], "effective": {"deterministic": True}}
+        facts = {"status": "wrong", "stage": "replay", "chain": []}
+        facts["effective"] = {**made.effective, "deterministic": True}
         return type(made)(**{**made.model_dump(), **facts, "checks": [check]})
 
     answered.by = answer
