@@ -69,7 +69,7 @@ def test_auto_is_ours_where_it_was_timed():
 
 
 @pytest.mark.parametrize(
-    "us, ratio, said", [(8.0, "0.64", "met"), (8.3, "0.66", "within 3 %"), (8.5, "0.68", "missed")]
+    "us, ratio, said", [(8.0, "0.64", "met"), (8.3, "0.66", "equal within 3 %"), (8.5, "0.68", "missed")]
 )
 def test_a_target_is_met_by_a_ratio_of_the_same_process(us, ratio, said):
     """At batch 1 the issue asks for 0.65 of FlashMLA's time, and calls equal what is within 3 %."""
@@ -79,7 +79,8 @@ def test_a_target_is_met_by_a_ratio_of_the_same_process(us, ratio, said):
     assert row["Ours / FlashMLA"] == ratio and row["Target"].endswith(f"ratio ≤ 0.65: {said}")
     text = figures_peers.compared(group).text
     missed = "Missed: ours / FlashMLA of flash in fp8 at batch 1." in text
-    assert missed == (said == "missed") and f"{0 if missed else 1} of 1 target met" in text
+    assert missed == (said == "missed") and f"{0 if missed else 1} of 1 target met (set for this kernel on an" in text
+    assert ("1 within 3 %, which counts as equal" in text) == said.startswith("equal")
     status, concluded = conclusions.sweep(group)
     assert status == "pass" and concluded.endswith(figures_peers.targets_met(group)) and "1 target met" in concluded
     elsewhere = [{**p, "gpu": "NVIDIA RTX PRO 6000"} for p in group]
@@ -91,7 +92,8 @@ def test_a_target_missed_at_several_contexts_names_its_batch_once():
     here = {"batch": 8, "gpu": "NVIDIA H200"}
     both = [point("auto", [9.0], 16, **here, context=context) for context in (2048, 8192)]
     both += [point("flashmla", [9.0], 64, **here, context=context) for context in (2048, 8192)]
-    said = "0 of 2 targets met. Missed: ours / FlashMLA of flash in fp8 at batch 8."
+    said = "0 of 2 targets met (set for this kernel on an H200: a ratio to FlashMLA, or µs). "
+    said += "Missed: ours / FlashMLA of flash in fp8 at batch 8."
     assert figures_peers.targets_met(both) == said
 
 
@@ -105,6 +107,8 @@ def test_targets_of_bf16_are_times_and_the_gain_over_the_stock_kernel():
     assert targets.judged(here, 27.0) == [
         {"what": "ours, µs", "found": 27.0, "target": 28.0, "least": False, "met": "met"}
     ]
+    # Of 512 tokens a request reads 256, not the 640 that the times are for.
+    assert targets.judged({**here, "context": 512}, 27.0, 1200.0) == []
     assert targets.judged({**here, "batch": 2}, 27.0) == [] == targets.judged({**here, "gpu": "NVIDIA H100"}, 27.0)
 
 

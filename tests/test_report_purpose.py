@@ -51,6 +51,14 @@ def test_a_run_of_the_sweep_alone_opens_with_what_it_measured(tmp_path, capsys):
     assert replace(data, records=[*data.records, counted]).purpose == "throughput", "they are of the sweep's points"
 
 
+def test_builds_that_fit_and_spill_are_counted():
+    rows = [{"kernel": "k", "config": f"N={n}", "target": "sm_90", "fits": True, "spills": n} for n in (0, 8, 768, 16)]
+    assert summary.builds(rows) == (
+        "4 kernel configurations compiled for sm_90: 4 of 4 builds fit, 3 of them with registers spilled "
+        "(most: k N=768 on sm_90, 768 bytes)."
+    )
+
+
 def test_a_run_of_the_build_check_opens_with_it(tmp_path):
     """Alone, and beside the sweep; of the fake run's 24 builds one is too large."""
     clock = fake_run.Clock()
@@ -61,7 +69,8 @@ def test_a_run_of_the_build_check_opens_with_it(tmp_path):
         "Builds only: 23 of 24 fit.",
         "No question of capture was put to this run, so no verdict was asked for: of the notebooks it ran "
         "01_kernel_build alone.",
-        "6 kernel configurations compiled for sm_80, sm_90, sm_100 and sm_120: 23 of 24 builds fit.",
+        "6 kernel configurations compiled for sm_80, sm_90, sm_100 and sm_120: 23 of 24 builds fit, "
+        "1 of them with registers spilled (most: simt_decode BLOCK_N=64 num_warps=4 on sm_80, 96 bytes).",
     ]
     both = replace(data, info={**data.info, "invocations": [{"notebooks": ["01_kernel_build", "04_throughput_sweep"]}]})
     assert summary.headline(both) == "Builds and throughput only: 6 points measured on an NVIDIA H200"

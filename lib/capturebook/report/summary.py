@@ -108,12 +108,19 @@ def _builds(group: list[Record]) -> str:
 
 
 def builds(rows: list[dict]) -> str:
-    """`24 kernel configurations compiled for sm_80 and sm_90: 47 of 48 builds fit.`"""
+    """`24 kernel configurations compiled for sm_80: 23 of 24 builds fit, 2 of them with registers spilled (...).`"""
     targets = sorted({row["target"] for row in rows}, key=lambda t: (len(t), t))
     fits = sum(row.get("fits") is True for row in rows)
     kernels = len({(row["kernel"], row["config"]) for row in rows})
     where = words.listed(targets)
-    return f"{words.counted(kernels, 'kernel configuration')} compiled for {where}: {fits} of {len(rows)} builds fit."
+    said = f"{words.counted(kernels, 'kernel configuration')} compiled for {where}: {fits} of {len(rows)} builds fit"
+    spilling = [row for row in rows if row.get("fits") and row.get("spills")]
+    if not spilling:
+        return f"{said}."
+    most = max(spilling, key=lambda row: row["spills"])
+    named = " ".join(filter(None, [most["kernel"], most["config"]]))
+    most = f"{named} on {most['target']}, {most['spills']} bytes"
+    return f"{said}, {len(spilling)} of them with registers spilled (most: {most})."
 
 
 def _interpreted(group: list[Record]) -> str:
