@@ -274,6 +274,30 @@ def test_records_of_another_nonce_are_named_and_do_not_count(tmp_path):
     assert "carries another run's nonce" in page and "does not parse" in page
 
 
+def test_a_record_that_the_tables_cannot_read_is_named_and_set_aside(tmp_path):
+    """So is one whose probe has an earlier record that they can: that one counts."""
+    build, sweep = fake_run.build_records(fake_run.Clock())[0], fake_run.sweep_records(fake_run.Clock())[0]
+    options = {**sweep.subject.options, "variants": {"simt": {"kernel": 7}}}
+    untold = build.subject.model_copy(update={"options": {"index": 0}})
+    damaged = [
+        (build, {"payload": {}}, "registers"),
+        (build, {"payload": {**build.payload, "shared": None}}, "shared"),
+        (build, {"subject": untold, "status": "fail", "payload": {}}, "kernel"),
+        (sweep, {"payload": {}}, "tokens_per_second"),
+        (sweep, {"payload": {**sweep.payload, "variants": None}}, "variants"),
+        (sweep, {"payload": {**sweep.payload, "floor_us": "x"}}, "floor_us"),
+        (sweep, {"subject": sweep.subject.model_copy(update={"options": options})}, "kernel"),
+        (fake_run.record("interpret", fake_run.Clock(), payload={"error": "x"}), {}, "error"),
+        (fake_run.record("counters", fake_run.Clock(), payload={}), {}, "shape"),
+    ]
+    for number, (good, change, name) in enumerate(damaged):
+        bad = good.model_copy(update=change)
+        data = run_data.RunData.open(fake_run.write(tmp_path / f"run{number}", [build, sweep, bad]))
+        assert data.records == [build, sweep]
+        (said,) = data.aside
+        assert said.startswith(f"{bad.kind} record {bad.probe} is damaged, ") and f"{name}: " in said
+
+
 def test_neither_report_nor_notebooks_import_torch():
     names = "report.html, report.rendered, report.conclusions, report.figures_sweep, chain.session, chain.parts"
     imports = "; ".join(f"import capturebook.{name}" for name in names.split(", "))

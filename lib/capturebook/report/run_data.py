@@ -9,6 +9,7 @@ from .. import attribution, doctor, paths
 from ..attribution.decision import Decision
 from ..params import Params
 from ..records import Arm, Record, latest, read
+from .readable import unreadable
 
 SAMPLE = "outputs/h200"
 """Where the repository keeps the genuine run on an H200, relative to its root."""
@@ -43,7 +44,12 @@ class RunData:
         whole, aside = read(path / "records.jsonl")
         mine = [r for r in whole if r.nonce == info["nonce"]]
         aside += [f"record {r.probe} carries another run's nonce; it does not count" for r in whole if r not in mine]
-        return cls(path, info, hypothesis, whole, list(latest(mine).values()), aside)
+        found = {id(r): said for r in mine if (said := unreadable(r))}
+        aside += [
+            f"{r.kind} record {r.probe} is damaged, {found[id(r)]}; it is set aside" for r in mine if id(r) in found
+        ]
+        shown = latest([r for r in mine if id(r) not in found])
+        return cls(path, info, hypothesis, whole, list(shown.values()), aside)
 
     @cached_property
     def judged(self) -> attribution.Verdict:
