@@ -1,10 +1,15 @@
 """Runs to which no question of capture was put: their report opens with what they measured, and misses no verdict."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 import fake_run
+import planted_repo
 from capturebook.cli import main
 from capturebook.report import html as report
 from capturebook.report import run_data, summary
@@ -93,3 +98,29 @@ def test_a_run_of_the_sweep_alone_that_could_not_says_why(tmp_path):
     assert summary.opening(replace(data, records=own))[-1] == (
         "04_throughput_sweep ended with fail: ValueError: peers: 'x'; allowed: sdpa."
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "headline"), [("build", "Builds only: 23 of 24 fit."), ("tune", "Throughput only")]
+)
+def test_a_run_that_a_command_made_opens_with_what_it_measured(tmp_path, command, headline):
+    """Its records name no notebook; without the note it would miss a verdict that nobody asked for."""
+    made = (fake_run.build_records if command == "build" else fake_run.sweep_records)(fake_run.Clock())
+    path = fake_run.write(tmp_path / "run", [r.model_copy(update={"notebook": ""}) for r in made])
+    data = run_data.RunData.open(path)
+    assert summary.opening(data)[0].startswith("Not decided")
+    noted = replace(data, info={**data.info, "invocations": [{"command": command}]})
+    first, second, *_ = summary.opening(noted)
+    assert first.startswith(headline) and second.endswith(
+        f"no verdict was asked for: it was made by capturebook {command}."
+    )
+
+
+def test_build_notes_that_it_made_the_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("CAPTUREBOOK_ROOT", str(planted_repo.repository(tmp_path / "repo", a00_one=["pass"])))
+    monkeypatch.setattr("capturebook.probes.ProbePool", lambda run, on_event: nullcontext(SimpleNamespace(run=None)))
+    nothing = SimpleNamespace(rows=[], unseen=[], failed=[], left=0, stopped="")
+    monkeypatch.setattr("capturebook.measure.build.build_rows", lambda *args, **more: nothing)
+    assert main(["build"]) == 0
+    (made,) = (tmp_path / "repo" / "outputs").iterdir()
+    assert run_data.RunData.open(made).purpose == "builds"

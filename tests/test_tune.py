@@ -133,7 +133,8 @@ def test_the_command_writes_the_table(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(command, "PINNED", target)
     monkeypatch.setattr(command, "gpu_uuid", lambda: "GPU-1")
     monkeypatch.setattr("capturebook.probes.ProbePool", Pool)
-    monkeypatch.setattr("capturebook.chain.folder.RunFolder.create", lambda *args: Folder(tmp_path))
+    made = Folder(tmp_path)
+    monkeypatch.setattr("capturebook.chain.folder.RunFolder.create", lambda *args: made)
     assert cli.main(["tune", "--batches", "8,1", "--write", "--json", "--run-dir", str(tmp_path)]) == 0
     shown = json.loads(capsys.readouterr().out)
     table = json.loads(target.read_text())
@@ -143,6 +144,7 @@ def test_the_command_writes_the_table(monkeypatch, tmp_path, capsys):
     assert "batch 8" in mine[1]["source"] and mine[0]["config"]["kwargs"]["BLOCK_N"] == mine[0]["entries"]
     del table["mma_fp8"]["90"], before["mma_fp8"]["90"]
     assert table == before
+    assert made.noted == {"command": "tune"}, "its report opens with that"
 
 
 class Folder:
@@ -150,6 +152,9 @@ class Folder:
 
     def __init__(self, path):
         self.path = path
+
+    def note(self, **facts):
+        self.noted = facts
 
     def finish(self):
         pass

@@ -38,6 +38,7 @@ def build(args) -> int:
         params = validate(given)
         hypothesis, question, _ = plan.ask(params)
         run = RunFolder.create(claim("build"), params, hypothesis, question)
+        run.note(command="build")
     except (ValueError, FileNotFoundError) as exc:
         raise InputError(exc) from None
     try:

@@ -47,6 +47,7 @@ def tune(args) -> int:
         )
     except ValueError as exc:
         raise InputError(exc) from None
+    run.note(command="tune")
     say(f"run folder: {where(run)}")
     try:
         with ProbePool(run, on_event=say) as pool:

@@ -14,8 +14,8 @@ from .readable import unreadable
 SAMPLE = "outputs/h200"
 """Where the repository keeps the genuine run on an H200, relative to its root."""
 
-MEASURING = {"01": "builds", "04": "throughput"}
-"""What the notebooks are for that ask nothing about capture, by their numbers."""
+MEASURING = {"01": "builds", "04": "throughput", "build": "builds", "tune": "throughput"}
+"""What the notebooks (by their numbers) and commands are for that ask nothing about capture."""
 
 BUILT_IN = Params.model_fields["subject"].default
 """The subject that the workbook comes with."""
@@ -107,12 +107,17 @@ class RunData:
         return sorted(noted or {r.notebook for r in self.records if r.notebook and r.kind != "launch"})
 
     @property
+    def commands(self) -> list[str]:
+        """The commands that noted that they made the run, without a notebook: build, tune."""
+        return sorted({one["command"] for one in self.info.get("invocations", []) if "command" in one})
+
+    @property
     def purpose(self) -> str:
         """What a run was for to which no question of capture was put: builds, throughput, or both. "" of any other."""
-        numbers = {name[:2] for name in self.notebooks}
-        if not numbers <= set(MEASURING) or any(r.kind == "step" for r in self.records):
+        parts = {name[:2] for name in self.notebooks} | set(self.commands)
+        if not parts <= set(MEASURING) or any(r.kind == "step" for r in self.records):
             return ""
-        return " and ".join(MEASURING[number] for number in sorted(numbers))
+        return " and ".join(dict.fromkeys(MEASURING[part] for part in sorted(parts)))
 
     @property
     def stopped(self) -> str:

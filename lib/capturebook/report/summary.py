@@ -50,9 +50,12 @@ def _measured(data: RunData) -> str:
 def unasked(data: RunData) -> list[str]:
     """Of a run that only measures: that no verdict was asked for, what was found, and what is missing and why."""
     checked = [r for r in data.records if r.kind in ("build", "interpret")]
+    if data.notebooks:
+        made = f"of the notebooks it ran {words.listed(data.notebooks)} alone"
+    else:
+        made = f"it was made by capturebook {words.listed(data.commands)}"
     lines = [
-        "No question of capture was put to this run, so no verdict was asked for: of the notebooks it ran "
-        f"{words.listed(data.notebooks)} alone.",
+        f"No question of capture was put to this run, so no verdict was asked for: {made}.",
         *done(checked),
         measured.found(sweep_points(data.records)),
         *measured.jobs(data.records),
