@@ -229,6 +229,10 @@ def test_the_page_shows_symptom_cause_evidence_and_fix_and_loads_nothing(standin
             assert html.escape(changed.strip(), quote=False).replace("'", "&#39;") in text
     assert re.findall(r'\b(?:src|href)="(?!#|data:|https://github\.com/)', text) == []
     assert "<script" not in text
+    symptoms = text[text.index('<h2 id="symptoms">') : text.index('<h2 id="K2">')]
+    (row,) = re.findall(r"<tr>(?:(?!</thead>).)*?</tr>(?=</tbody>)", symptoms, re.S)
+    told = html.unescape(re.sub(r"<[^>]+>", "|", row))
+    assert case.symptom in told and case.fix in told and '<a href="#k2_item">' in row and '<a href="#K2">' in row
     threads = text[text.index('<h2 id="threads">') : text.index('<h2 id="matrix">')]
     (row,) = re.findall(r"<tr>(?:(?!</thead>).)*?</tr>(?=</tbody>)", threads, re.S)
     said = re.sub(r"<[^>]+>", "|", row)

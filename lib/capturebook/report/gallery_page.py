@@ -1,10 +1,12 @@
 """gallery.html: the classes of failure, each with planted cases: symptom, cause, evidence, fix. Loads nothing."""
 
+import re
 from pathlib import Path
 
 from markupsafe import Markup
 
 from .block import table
+from .classes import named
 from .html import TEMPLATES, machine, page, when
 
 SOUND = "sound"
@@ -33,12 +35,36 @@ def render(info: dict, classes: dict[str, dict], exhibits: list[dict]) -> str:
         count=len(exhibits),
         silent=sum(e["silent"] for e in exhibits),
         sound=sum(e["class"] is None for e in exhibits),
+        symptoms=_symptoms(classes, exhibits),
         threads=_threads(exhibits),
         matrix=_matrix(exhibits),
         run=info["run"],
         when=when(info["started"]),
         machine=machine(info.get("provenance") or {}),
     )
+
+
+def _symptoms(classes: dict[str, dict], exhibits: list[dict]):
+    """From what one sees to its class, what fixes it and the cases: codes first, then messages, then silent ones.
+
+    None without a case that fails.
+    """
+    found: dict[tuple, list[dict]] = {}
+    for e in exhibits:
+        if e["class"]:
+            found.setdefault((e["symptom"], e["class"], e["fix"] or classes[e["class"]]["fix"]), []).append(e)
+
+    def order(item: tuple) -> tuple:
+        (symptom, cls, _), group = item
+        code = re.search(r"\b[79]\d\d\b", symptom)
+        return all(e["silent"] for e in group), code[0] if code else "999", symptom.lower(), cls
+
+    rows = []
+    for (symptom, cls, fix), group in sorted(found.items(), key=order):
+        about = Markup('<a href="#{0}">{0}</a>{1}').format(cls, named(cls).removeprefix(cls))
+        cases = Markup(", ").join(Markup('<a href="#{0}">{0}</a>').format(e["id"]) for e in group)
+        rows.append([symptom + ("; no exception" if all(e["silent"] for e in group) else ""), about, fix, cases])
+    return table(["What one sees", "Class", "What fixes it", "Cases"], rows, stack=True) if rows else None
 
 
 def _matrix(exhibits: list[dict]):
