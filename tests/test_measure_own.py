@@ -109,6 +109,20 @@ def test_a_variant_is_held_against_the_steps_truth():
     assert checked(unjudged) == [True] and checked(unjudged, fn=lambda x: x * 2.02) == [False]
 
 
+def test_what_compares_nothing_has_no_checks_and_a_check_says_true_or_false():
+    import planted_contract
+    from capturebook.subjects.loader import SubjectError
+
+    def verified(built) -> list[dict]:
+        variant = own_step.Variant("step", own_step.Side(built), built.fn)
+        return own_step.verify([variant], built, [built.make_inputs(0)], None, {})
+
+    assert verified(planted_contract.gives_nothing_finite()) == []
+    assert [c["ok"] for c in verified(planted_contract.one_output_is_empty())] == [True] * 4
+    with pytest.raises(SubjectError, match="check: returned tuple; allowed: a bool"):
+        verified(planted_contract.check_says_why())
+
+
 def test_each_call_begins_from_the_first_state_with_its_own_number():
     import planted_steps
 

@@ -63,7 +63,10 @@ class Event(_Strict):
 
 
 class Check(_Strict):
-    """One comparison with the reference: `error` is max|got-want| / max|want| of one output in one call."""
+    """One comparison with the reference: `error` is max|got-want| / max|want| of one output in one call.
+
+    None: not finite; where it is `ok`, there was nothing to compare, or the step's own check was asked.
+    """
 
     call: str
     output: str
