@@ -165,8 +165,13 @@ def test_a_step_without_launches_or_that_raises_is_one_line_of_the_build(pool):
         build_rows(pool.run, [90], False, examples="capturebook.subjects.sparse_mla:build", step={"batch": 1}, cache="")
     assert caught.value.status == "skipped"
     raised = rf"could not be called .*ValueError: not today, at tests/planted_own\.py:{line_of('raise ValueError')}$"
-    with pytest.raises(BuildError, match=raised):
+    with pytest.raises(BuildError, match=raised) as caught:
         build_rows(pool.run, [90], False, examples=step("raises"), step={}, cache="")
+    assert caught.value.status == "fail" and str(STEPS.parent) not in str(caught.value)
+    if not torch.cuda.is_available():
+        with pytest.raises(BuildError, match="planted_own::on_cuda.*at tests/planted_own.py") as caught:
+            build_rows(pool.run, [90], False, examples=step("needs_cuda"), step={}, cache="")
+        assert caught.value.status == "skipped", "on a GPU it can be listed: no fault of the step's"
     with pytest.raises(BuildError, match="build takes no 'depth'; allowed: batch, width"):
         build_rows(pool.run, [90], False, examples=OWN, step={"depth": 3}, cache="")
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..probes import Probe
+from ..probes.scrub import relative
 from ..records import Record, Subject
 from . import build_cache
 from .crosscompile import SPARSE_MLA
@@ -63,7 +64,9 @@ def build_rows(
     process = {"deadline": deadline, "env": env or {}, "preload": preload}
     listing = run([_probe("plan", examples, {}, {"targets": chosen, **more}, "kernels to build", process)])[0]
     if listing.status != "pass":
-        raise BuildError(f"build: the kernels of {examples!r} could not be listed: {why(listing)}", listing.status)
+        raise BuildError(
+            f"build: the kernels of {relative(examples)!r} could not be listed: {why(listing)}", listing.status
+        )
     entries = listing.payload["compilations"]
     wanted = [entry for entry in entries if all_configs or entry["pinned"] or entry["default"]]
     probes = [

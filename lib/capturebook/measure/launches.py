@@ -20,8 +20,22 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 """What a launch passes beside the kernel's own arguments, as far as a triton.Config holds it."""
 
 
+_NEEDS_GPU = (
+    "with arguments from the 'CPU' backend",
+    "Torch not compiled with CUDA",
+    "Found no NVIDIA driver",
+    "No CUDA GPUs are available",
+)
+"""What torch says where an operator has no implementation for the CPU, and where CUDA is asked for and missing."""
+
+
 class RecordingError(RuntimeError):
-    """The step could not be built or called here. One line says why."""
+    """The step could not be built or called here. One line says why.
+
+    `needs_gpu`: no fault of the step's, which has an operator or asks for a device that this machine does not have.
+    """
+
+    needs_gpu = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +121,8 @@ def _place(error: BaseException, target: str) -> tuple[str, str] | None:
 @contextlib.contextmanager
 def explained(what: str, target: str):
     """An exception of the block as a RecordingError whose one line begins with `what` and ends with the subject's."""
+    import torch
+
     from ..probes.exceptions import text_of
     from ..subjects.loader import SubjectError
 
@@ -118,7 +134,9 @@ def explained(what: str, target: str):
         text = text_of(error).strip().splitlines() or [""]
         place = _place(error, target)
         at = f", at {place[0]}" if place else ""
-        raise RecordingError(f"{what}: {type(error).__name__}: {text[0]}{at}") from error
+        failed = RecordingError(f"{what}: {type(error).__name__}: {text[0]}{at}")
+        failed.needs_gpu = not torch.cuda.is_available() and any(sign in text_of(error) for sign in _NEEDS_GPU)
+        raise failed from error
 
 
 @contextlib.contextmanager
