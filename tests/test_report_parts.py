@@ -249,6 +249,8 @@ def test_an_exception_in_a_trace_names_the_users_line():
     assert summary.done([failed])[0].endswith("NameError: no such name, at mine.py:4.")
     skipped = failed.model_copy(update={"status": "skipped", "reason": "the step has no twin", "chain": []})
     assert "Not compiled for the CPU" in conclusions.compiled_on_cpu([failed, skipped])[1]
+    twin = fake_run.record("trace", clock, a=Arm(compile="default", capture="none", variant="twin"))
+    assert "Compiled for the CPU (the twin, compiled, not captured" in conclusions.compiled_on_cpu([twin])[1]
 
 
 def test_a_time_is_told_as_a_multiple_of_its_floor(records):

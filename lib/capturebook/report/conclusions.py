@@ -121,7 +121,8 @@ def _compiled(r: Record) -> str:
         return f"Not compiled for the CPU ({words.where(r.arm)}): {r.reason}."
     how = "Traced as for a GPU" if words.traced(r) else "Compiled for the CPU"
     seen = [traced.failure(r) or words.short(r), words.counted(r.effective.get("graph_breaks", 0), "graph break")]
-    return f"{how} ({words.used(r.arm)}): {'; '.join([', '.join(seen), *traced.found(r)])}."
+    who = "the twin, " if r.arm.variant == "twin" else ""
+    return f"{how} ({who}{words.used(r.arm)}): {'; '.join([', '.join(seen), *traced.found(r)])}."
 
 
 def sweep(points: list[dict]) -> Conclusion:
