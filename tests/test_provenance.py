@@ -228,6 +228,8 @@ def test_doctor_speaks_to_people_and_to_programs(capsys):
     assert main(["doctor"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith(f"preset {found['preset']}: {found['why']}\n") and err == ""
+    (_, probe, last) = [line for line in out.splitlines() if line.startswith("next: ")]
+    assert "capturebook probe mine.py:build" in probe and out.endswith(f"{last}\n") and "capturebook params" in last
 
 
 @pytest.mark.gpu

@@ -170,3 +170,13 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert "'repro.py' exists already; allowed: a new .py file" in capsys.readouterr().err
     assert cli.main(["repro", str(tmp_path / "run"), "zz", "-o", "other.py"]) == 2
     assert f"'zz' is no probe of this run; those that failed: {probe}" in capsys.readouterr().err
+
+
+def test_of_many_failed_probes_twelve_are_named_and_the_rest_counted(repo, capsys):
+    run = repo / "outputs" / "h200"
+    lines = [json.loads(line) for line in (run / "records.jsonl").read_text().splitlines()]
+    failed = {r["probe"] for r in lines if r["kind"] == "step" and r["status"] in ("fail", "wrong")}
+    assert len(failed) > 12
+    assert cli.main(["repro", str(run), "zz"]) == 2
+    named = capsys.readouterr().err.strip().partition("those that failed: ")[2]
+    assert named.endswith(f" and {len(failed) - 12} more") and named.count(",") == 11

@@ -100,7 +100,17 @@ def report(facts: dict) -> list[str]:
     memory = f"GPU memory: {gpu['free_gib']} of {gpu['memory_gib']} GiB free" if gpu else "no GPU"
     lines = [f"preset {preset}: {why}", f"{versions}; {facts['cores']} cores; {memory}"]
     lines += [f"cannot run: {line}" for line in cannot(facts)] or ["everything runs here"]
-    return lines + [f"note: {line}" for line in notes(facts)]
+    return lines + [f"note: {line}" for line in notes(facts)] + [f"next: {line}" for line in upcoming(facts)]
+
+
+def upcoming(facts: dict) -> list[str]:
+    """What to do next on this machine."""
+    step = "traces your own step, no GPU needed" if unusable(facts) else "says whether your own step survives"
+    return [
+        f"capturebook run: the whole chain with preset {choose_preset(facts)[0]}, and a report",
+        f"capturebook probe mine.py:build: {step}",
+        "capturebook params: lists what --set takes",
+    ]
 
 
 def _number(version: str) -> int:

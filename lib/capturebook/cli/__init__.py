@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--host", metavar="H", help="run there, over ssh, and fetch the run folder")
     p.add_argument("--python", metavar="P", help="with --host: the interpreter there; else python3")
 
-    p = add("probe", probe.probe, "probe one step: controls, the question's arms, a verdict")
+    p = add("probe", probe.probe, "probe one step: controls, the question's arms, a verdict; without a GPU its trace")
     p.add_argument("target", metavar="TARGET", help="pkg.mod:build or file.py:build")
     _about_step(p)
     p.add_argument("--question", default="", metavar="FACTOR=VALUE,...", help="the arm asked about")

@@ -6,6 +6,9 @@ from .. import paths
 from .common import COMPLETE, INCOMPLETE, InputError, can_be_file, emit, opened, tell
 from .target import locate
 
+SHOWN = 12
+"""Ids of failed probes that an error names."""
+
 
 def add_commands(add) -> None:
     """Register it; `add(name, function, help)` makes a subcommand's parser."""
@@ -60,5 +63,6 @@ def _record(records: list, probe: str):
     if len(found) != 1:
         failed = list(dict.fromkeys(r.probe for r in records if r.kind == "step" and r.status in ("fail", "wrong")))
         what = f"is the beginning of {len(found)} probes" if found else "is no probe of this run"
-        raise InputError(f"probe: {probe!r} {what}; those that failed: {', '.join(failed[:12]) or 'none'}")
+        more = f" and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
+        raise InputError(f"probe: {probe!r} {what}; those that failed: {', '.join(failed[:SHOWN]) or 'none'}{more}")
     return next(iter(found.values()))
