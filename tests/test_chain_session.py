@@ -15,6 +15,7 @@ from capturebook.chain.runfiles import RunFolderError, stamp
 from capturebook.params import ParameterError
 from capturebook.probes import Probe, caches
 from capturebook.records import Arm, Record
+from evidence.records import READ_BACK
 
 
 class Pool:
@@ -40,7 +41,7 @@ class Pool:
                 Record(
                     run=self.run_folder.name, probe=probe.id, nonce=self.run_folder.nonce, kind="step", arm=probe.arm,
                     subject=probe.subject, role=probe.role, seed=probe.seed, status=status, started=stamp(),
-                    ended=stamp(), reason="planted" if status == "not_run" else "",
+                    ended=stamp(), reason="planted" if status == "not_run" else "", effective=READ_BACK,
                 )
             )  # fmt: skip
 
