@@ -117,12 +117,13 @@ def strides_vary() -> Step:
     return Step(fn=lambda x: x, make_inputs=make_inputs)
 
 
-def built_on_a_gpu() -> Step:
-    return Step(fn=torch.nn.Linear(4, 4).cuda(), make_inputs=lambda seed: (torch.zeros(4),))
+def built_for_a_gpu() -> Step:
+    torch.cuda.current_stream()
+    return Step(fn=lambda x: x, make_inputs=draw)
 
 
-def inputs_on_a_gpu() -> Step:
-    return Step(fn=lambda x: x, make_inputs=lambda seed: (torch.zeros(4).cuda(),))
+def moves_to_a_gpu() -> Step:
+    return Step(fn=lambda x: x.cuda() * 2, make_inputs=draw)
 
 
 def device_varies() -> Step:

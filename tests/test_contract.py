@@ -56,7 +56,7 @@ def test_a_step_that_asks_for_a_gpu_is_skipped_without_one(pool):
 
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    for record in pool.run([asked("built_on_a_gpu"), asked("inputs_on_a_gpu")]):
+    for record in pool.run([asked("built_for_a_gpu"), asked("moves_to_a_gpu")]):
         assert record.status == "skipped"
         assert record.reason == "the step's own code asks for a CUDA GPU, and this machine has none"
 
