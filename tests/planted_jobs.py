@@ -131,6 +131,11 @@ def chained(ctx):
         raise RuntimeError("CUDA error: operation failed due to a previous error during capture")  # noqa: B904
 
 
+def unread(ctx):
+    ctx.stage("capture")
+    raise RuntimeError("two\nlines")
+
+
 def inductor_config(ctx):
     import torch._inductor.config as config
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -77,6 +78,15 @@ def test_hang_is_a_timeout_and_names_its_stage(pool):
 def test_system_exit_inside_the_step_is_a_failure_with_its_root(pool):
     (record,) = pool.run([planted("exit_zero")])
     assert (record.status, record.root.type) == ("fail", "SystemExit")
+
+
+def test_a_step_whose_configuration_was_not_read_back_did_not_run(pool):
+    passed, failed = pool.run(
+        [replace(planted(job), kind="step", args={"device": "cpu"}) for job in ("fine", "unread")]
+    )
+    assert passed.status == failed.status == "not_run"
+    assert passed.reason.endswith("was not read back; it ended as pass at launch")
+    assert failed.reason.endswith("it ended as fail at capture: RuntimeError: two")
 
 
 def test_nan_never_reaches_a_record(pool):

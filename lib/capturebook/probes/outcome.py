@@ -37,7 +37,7 @@ def record_of(probe: Probe, run, scratch: Path, end: dict, began: float, ended: 
     if end.get("left_behind"):
         fields.setdefault("caveats", []).append(f"{end['left_behind']} processes were left behind and were ended")
     fields.setdefault("effective", {})["timeline"] = timeline
-    return Record(
+    record = Record(
         **common(probe, run),
         **{"stage": stage, **fields},
         exit={"code": end.get("code"), "signal": end.get("signal")},
@@ -46,6 +46,14 @@ def record_of(probe: Probe, run, scratch: Path, end: dict, began: float, ended: 
         seconds=round(ended - began, 3),
         log=log,
     )
+    return _without_configuration(record) if record.unread else record
+
+
+def _without_configuration(record: Record) -> Record:
+    """Such a record would not count when it is read: said here, since who asked for the probe looks for its record."""
+    why = f": {record.root.type}: {record.root.text}".partition("\n")[0][:300] if record.root else ""
+    reason = f"the configuration in force was not read back; it ended as {record.status} at {record.stage}{why}"
+    return record.model_copy(update={"status": "not_run", "reason": reason, "samples": {}})
 
 
 def common(probe: Probe, run) -> dict:

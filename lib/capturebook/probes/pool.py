@@ -215,7 +215,7 @@ class ProbePool:
 
     def _proof(self, probe: Probe) -> str:
         """What is wrong with the server of this probe, or nothing."""
-        test = Probe(kind="step", job="capturebook.probes.child:prove", env=probe.environment, preload=probe.preload)
+        test = Probe(kind="build", job="capturebook.probes.child:prove", env=probe.environment, preload=probe.preload)
         connection = self._servers.connect(probe.environment, probe.preload)
         scratch = Path(tempfile.mkdtemp(prefix="proof-", dir=self._scratch))
         log = self.run_folder.path / "logs" / "probe-server.log"
