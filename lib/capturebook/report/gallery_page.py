@@ -5,6 +5,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from ..files import write_whole
 from .block import table
 from .classes import named
 from .html import TEMPLATES, machine, page, when
@@ -15,7 +16,7 @@ SOUND = "sound"
 def build(run_path: Path, info: dict, classes: dict[str, dict], exhibits: list[dict]) -> Path:
     """Write the page into a run's folder and return its path. `exhibits`: see capturebook.gallery.exhibit."""
     out = run_path / "gallery.html"
-    out.write_text(render(info, classes, exhibits), encoding="utf-8")
+    write_whole(out, render(info, classes, exhibits))
     return out
 
 
