@@ -182,7 +182,6 @@ def test_bad_input_is_one_line(root, capsys, words, says):
     assert line.startswith(f"capturebook probe: {says}")
 
 
-def test_a_file_in_the_home_folder_is_found(root, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -201,6 +200,7 @@ def test_without_a_step_that_and_its_line_is_the_one_thing_said(root, monkeypatc
     assert said.startswith(f"Not probed: the step cannot be {says.format('bad.py')}")
 
 
+def test_a_file_in_the_home_folder_is_found(root, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine.py").write_text("def build():\n    return 0\n")
     assert cli.target.locate("~/mine.py:build", root) == "~/mine.py:build"
