@@ -184,6 +184,14 @@ def test_pursue_ends_when_nothing_more_can_help():
     assert json.loads((s.run.path / "verdict.json").read_text())["owner"] == verdict.owner
 
 
+def test_pursue_ends_when_no_record_counts(monkeypatch):
+    """A broken job whose records carry no configuration read back: its probes are not asked for without end."""
+    monkeypatch.setattr(sys.modules[__name__], "READ_BACK", {})
+    s = session.start("03_two", {"run_dir": "outputs/one"})
+    with pytest.raises(RuntimeError, match=r"^none of \d+ probes left a record that counts: .*effective"):
+        s.pursue()
+
+
 def test_under_the_chain_it_is_the_chains_run(monkeypatch):
     mine = session.start("02_one", {"run_dir": "outputs/one"})
     monkeypatch.setenv(RUN, str(mine.run.path))

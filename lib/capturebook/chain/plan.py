@@ -35,10 +35,17 @@ def standing(run: RunFolder) -> list[Record]:
 
 
 def pursue(run: RunFolder, pool, say, smallest: bool = False) -> None:
-    """Run what the verdict (and the smallest failing set) still needs, until nothing is open or nothing can help."""
+    """Run what the verdict (and the smallest failing set) still needs, until nothing is open or nothing can help.
+
+    Raises RuntimeError where no record of a round counts: the same probes would be asked for again without end.
+    """
     while probes := attribution_plan.next_probes(run.info, standing(run), smallest):
         say(f"{len(probes)} probes for the verdict: {'; '.join(dict.fromkeys(p.name for p in probes))[:160]}")
+        counted = len(run.records()[0])
         pool.run(probes)
+        whole, aside = run.records()
+        if len(whole) == counted:
+            raise RuntimeError(f"none of {len(probes)} probes left a record that counts: {aside[-1] if aside else ''}")
 
 
 def verdict(run: RunFolder) -> Verdict:
