@@ -40,7 +40,8 @@ class Parameters:
         return dict(self.values)
 
 
-FACTS = {"code": "c0de", "gpu": None, "driver": None, "torch": "0", "triton": "0"}
+NONE = dict.fromkeys(("gpu", "no_gpu", "driver", "driver_cuda", "torch_cuda"))
+FACTS = {**NONE, "code": "c0de", "torch": "0", "triton": "0"}
 
 
 def new_run(path: Path) -> RunFolder:

@@ -142,11 +142,13 @@ def test_who_compiles_side_by_side_shares_the_cores(monkeypatch):
     from torch._inductor import async_compile, config
 
     begun = []
-    monkeypatch.setattr(config, "compile_threads", 1)
     monkeypatch.setattr(decode_compile.os, "sched_getaffinity", lambda pid: set(range(16)))
     for name in ("warm_pool", "wakeup"):
         monkeypatch.setattr(async_compile.AsyncCompile, name, lambda: begun.append(config.compile_threads))
-    assert [decode_compile._workers(beside) for beside in (4, 1, 40)] == [4, 16, 1] and begun == [4, 4, 16, 16, 1, 1]
+    # monkeypatch would take the setting away for good: what it finds is no attribute of its own.
+    with config.patch(compile_threads=1):
+        assert [decode_compile._workers(beside) for beside in (4, 1, 40)] == [4, 16, 1]
+    assert begun == [4, 4, 16, 16, 1, 1]
 
 
 def test_what_is_shown_of_torch_compile():

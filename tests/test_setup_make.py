@@ -53,7 +53,12 @@ def arguments(calls: list[list[str]]) -> list[str]:
 
 def test_test_sets_up_a_venv_once_and_runs_lint_format_and_tests(checkout):
     install = "-m pip install --disable-pip-version-check -e .[dev]"
-    checks = ["-m ruff check .", "-m ruff format --check .", "-m pytest -n 3 --dist loadfile --no-loadscope-reorder"]
+    ours = "lib tests notebooks examples"
+    checks = [
+        f"-m ruff check {ours}",
+        f"-m ruff format --check {ours}",
+        "-m pytest -n 3 --dist loadfile --no-loadscope-reorder",
+    ]
     code, text, calls = make(checkout, "test")
     assert code == 0, text
     assert arguments(calls) == ["-m venv .venv", install, *checks]
