@@ -21,11 +21,16 @@ STEPS = Path(__file__).with_name("planted_own.py")
 OWN = f"{REPO}/examples/own_kernel.py:build"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def folders_named_anew():
-    """A test before may have had another PYTHONPATH, by which files are named once for a process."""
-    scrub._prefixes.cache_clear()
-    scrub._pattern.cache_clear()
+    """Files are named by PYTHONPATH, once for a process, and a test before may have left more in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(REPO / "lib"))
+        for named in (scrub._prefixes, scrub._pattern):
+            named.cache_clear()
+        yield
+        for named in (scrub._prefixes, scrub._pattern):
+            named.cache_clear()
 
 
 def step(name: str) -> str:
