@@ -1,9 +1,12 @@
-"""Files written whole, and the name of the file in what the system refuses."""
+"""Files read as JSON objects and written whole, and the name of the file in what the system refuses."""
 
 import contextlib
 import errno
+import json
 import os
 from pathlib import Path
+
+from .paths import shown
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a disk that takes no more."""
@@ -32,3 +35,16 @@ def write_whole(path: Path, text: str) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def read_object(path: Path) -> dict:
+    """A JSON object. Raises OSError, or ValueError saying in one line that the file is damaged, and how."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as exc:
+        raise ValueError(f"{shown(path)} is damaged: {exc}") from None
+    except RecursionError:
+        raise ValueError(f"{shown(path)} is damaged: it is nested too deep") from None
+    if not isinstance(held, dict):
+        raise ValueError(f"{shown(path)} is damaged: it holds no JSON object")
+    return held

@@ -6,8 +6,7 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .. import paths
-from ..files import write_whole
+from .. import files, paths
 from ..params.plain import is_unicode
 
 
@@ -47,21 +46,16 @@ def read_object(path: Path) -> dict:
     if path.exists() and not path.is_file():  # a pipe would be waited for
         raise RunFolderError(f"run_dir: {paths.shown(path)} cannot be read: it is no regular file")
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+        return files.read_object(path)
     except OSError as exc:
         raise RunFolderError(f"run_dir: {paths.shown(path)} cannot be read: {exc.strerror}") from None
     except ValueError as exc:
-        raise RunFolderError(f"run_dir: {paths.shown(path)} is damaged: {exc}") from None
-    except RecursionError:
-        raise RunFolderError(f"run_dir: {paths.shown(path)} is damaged: it is nested too deep") from None
-    if not isinstance(held, dict):
-        raise RunFolderError(f"run_dir: {paths.shown(path)} is damaged: it holds no JSON object")
-    return held
+        raise RunFolderError(f"run_dir: {exc}") from None
 
 
 def write_json(path: Path, obj) -> None:
     """Write JSON so that a reader sees the old file or the new one, never half of it."""
-    write_whole(path, json.dumps(obj, indent=1, allow_nan=False) + "\n")
+    files.write_whole(path, json.dumps(obj, indent=1, allow_nan=False) + "\n")
 
 
 def fresh(preset: str) -> Path:

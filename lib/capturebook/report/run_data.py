@@ -1,12 +1,12 @@
 """A run folder as the report reads it, with its verdict computed anew from the records."""
 
-import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from .. import attribution, doctor, paths
 from ..attribution.decision import Decision
+from ..files import read_object
 from ..params import Params
 from ..records import Arm, Record, latest, read
 from .readable import unreadable
@@ -143,15 +143,7 @@ class RunData:
 def _json(path: Path) -> dict:
     if not path.is_file():
         raise FileNotFoundError(f"{paths.shown(path.parent)} holds no {path.name}; it is not a run folder")
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as exc:
-        raise ValueError(f"{paths.shown(path)} is damaged: {exc}") from None
-    except RecursionError:
-        raise ValueError(f"{paths.shown(path)} is damaged: it is nested too deep") from None
-    if not isinstance(held, dict):
-        raise ValueError(f"{paths.shown(path)} is damaged: it holds no JSON object")
-    return held
+    return read_object(path)
 
 
 def sample_run(about: RunData) -> RunData | None:
