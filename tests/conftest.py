@@ -28,6 +28,14 @@ def repo() -> Path:
     return REPO
 
 
+@pytest.fixture(autouse=True)
+def own_module_path():
+    """What a test adds to PYTHONPATH, as the command line does for a subject's folder, ends with it."""
+    before = os.environ["PYTHONPATH"]
+    yield
+    os.environ["PYTHONPATH"] = before
+
+
 def _why_no_gpu() -> str:
     """Empty when NVML finds a GPU. NVML, because torch.cuda here would spoil every later fork."""
     import pynvml

@@ -14,23 +14,11 @@ import torch
 from capturebook.measure.build import BuildError, build_rows
 from capturebook.measure.launches import RecordingError, record_step
 from capturebook.measure.specialise import specialise
-from capturebook.probes import ProbePool, scrub
+from capturebook.probes import ProbePool
 from conftest import REPO
 
 STEPS = Path(__file__).with_name("planted_own.py")
 OWN = f"{REPO}/examples/own_kernel.py:build"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def folders_named_anew():
-    """Files are named by PYTHONPATH, once for a process, and a test before may have left more in it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(REPO / "lib"))
-        for named in (scrub._prefixes, scrub._pattern):
-            named.cache_clear()
-        yield
-        for named in (scrub._prefixes, scrub._pattern):
-            named.cache_clear()
 
 
 def step(name: str) -> str:

@@ -20,13 +20,18 @@ LOG_BYTES = 3 << 19
 """What is kept of a long log: a third of it from the beginning, the rest from the end."""
 
 
+def _modules() -> str:
+    """Where this process and its children find modules now; the command line adds a subject's folder."""
+    return os.environ.get("PYTHONPATH", "")
+
+
 @functools.cache
-def _prefixes(run: str | None) -> list[tuple[str, str]]:
+def _prefixes(run: str | None, modules: str) -> list[tuple[str, str]]:
     """(folder of this machine, what stands for it), longest first; of two names for a folder the first."""
     standard = sysconfig.get_paths()
     pairs = [(str(PACKAGE.parent), "lib"), (str(repository()), "")]
     pairs += [(standard[name], "") for name in ("purelib", "platlib")] + [(standard["stdlib"], "python")]
-    pairs += [(os.path.abspath(part), "") for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    pairs += [(os.path.abspath(part), "") for part in modules.split(os.pathsep) if part]
     if sys.prefix != sys.base_prefix:
         pairs.append((sys.prefix, "venv"))
     if run:
@@ -56,10 +61,10 @@ def _spellings(folder: str) -> set[str]:
 
 
 @functools.cache
-def _pattern(run: str | None) -> tuple[re.Pattern, dict[str, str]]:
+def _pattern(run: str | None, modules: str) -> tuple[re.Pattern, dict[str, str]]:
     """What `scrub` looks for, folders and names that begin so apart, and what it writes instead."""
     names, spelt = {}, []
-    for folder, name in _prefixes(run):
+    for folder, name in _prefixes(run, modules):
         for spelling in _spellings(folder[:-1]):
             spelt.append(spelling)
             names |= {f"{spelling}/": name, spelling: name[:-1] or "."}
@@ -79,7 +84,7 @@ def _tells(host: str) -> bool:
 
 def relative(path: str, run: str | None = None) -> str:
     """A path relative to repository, run or site-packages; of any other file the last two parts."""
-    for folder, name in _prefixes(run):
+    for folder, name in _prefixes(run, _modules()):
         if path.startswith(folder):
             return name + path[len(folder) :]
     return "/".join(Path(path).parts[-2:]) if path.startswith("/") else path
@@ -87,7 +92,7 @@ def relative(path: str, run: str | None = None) -> str:
 
 def scrub(text: str, run: str | None = None) -> str:
     """A text with this machine's folders shortened the same way, and without its host's name."""
-    pattern, names = _pattern(run)
+    pattern, names = _pattern(run, _modules())
     return pattern.sub(lambda found: names[found[0]], text)
 
 
