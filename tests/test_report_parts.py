@@ -282,6 +282,16 @@ def test_parameters_say_what_an_empty_one_came_to():
     assert cells(tables.settings({"error": 0}, {**question, "error": None}))[1][1] == "not known"
 
 
+def test_the_build_grid_of_four_targets_is_no_wider_than_the_page(records):
+    """With the longest name that the built-in kernels have; a page of 1280 pixels leaves 1112 for it."""
+    rows = [row for row in build_rows_of(records) if row["pinned"]]
+    config = "BLOCK_H=64 BLOCK_N=64 PART=512 num_warps=8 num_stages=2"
+    long = [{**row, "kernel": "mma_kernel heads=64 batch=128", "config": config} for row in rows]
+    assert len({row["target"] for row in long}) == 4
+    (width,) = re.findall(r'<img [^>]*width="(\d+)"', figures_build.build_heat(long).html)
+    assert int(width) <= 1112
+
+
 def test_in_jupyterlab_cells_stand_left_and_names_do_not_break():
     """JupyterLab aligns cells to the right and gives all columns of a table one width; an inline style wins."""
     shown = table(["Arm", "Why"], [["cold_live_no_overlap", "the same"]])._repr_html_()
