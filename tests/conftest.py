@@ -28,12 +28,16 @@ def repo() -> Path:
     return REPO
 
 
-@pytest.fixture(autouse=True)
-def own_module_path():
-    """What a test adds to PYTHONPATH, as the command line does for a subject's folder, ends with it."""
+def _module_path_ends_with_it():
     before = os.environ["PYTHONPATH"]
     yield
     os.environ["PYTHONPATH"] = before
+
+
+# What is added to PYTHONPATH (by the command line for a subject's folder, by a file's fixture for its steps) ends with
+# the test, or with the file, that added it: else files are named otherwise in whatever file this worker runs next.
+of_a_test = pytest.fixture(_module_path_ends_with_it, autouse=True, name="module_path_of_a_test")
+of_a_file = pytest.fixture(_module_path_ends_with_it, autouse=True, scope="module", name="module_path_of_a_file")
 
 
 def _why_no_gpu() -> str:
