@@ -119,6 +119,7 @@ def test_the_subject_is_right_and_a_matrix_not_transposed_is_not():
     assert [own_step.check(own_step.Variant(n, own_step.Side(s), s.fn), step, step.make_inputs(1), n)[1].ok
             for n, s in (("step", step), ("twin", step.twin))] == [True, True]  # fmt: skip
     streams, out = step.make_inputs(2)
+    assert step.cost(streams, out) == (mhc_cost(3, D).bytes, mhc_cost(3, D).flops)
     collapsed, new = step.fn(streams, out)
     want = step.reference(streams, out)[1]
     _, projection, scale, base, _ = make_inputs(0, 3, D)

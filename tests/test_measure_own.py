@@ -90,6 +90,26 @@ def test_bytes_are_those_of_inputs_outputs_and_state_once():
     assert side.alone and not own_step.Side(planted_steps.right()).alone
 
 
+def test_the_floor_is_what_the_step_says_it_must_move():
+    """A step that reads one row of a cache of many: its cost says so, and then what it computes is known too."""
+    import planted_steps
+    from capturebook.subjects.loader import SubjectError
+
+    rates = {"tb_s": 2.0, "tflops": 1e-3, "source": "test"}
+    inputs = planted_steps.draw(0)
+    plain = own_sweep._floor(own_step.Side(planted_steps.right()), inputs, rates)
+    assert (plain["bytes"], plain["flops"], plain["work"]) == (4 * (32 + 32), None, own_sweep.WORK)
+    stated = planted_steps.right()
+    stated.cost = lambda x: (x.nbytes // 32, 4 * x.numel())
+    found = own_sweep._floor(own_step.Side(stated), inputs, rates)
+    assert (found["bytes"], found["flops"], found["work"]) == (4, 128, own_sweep.STATED)
+    assert found["floor_bound"] == "flops" and found["floor_us"] == pytest.approx(128 / 1e9 * 1e6)
+    for bad in (12, (1.5, 2), (0, 5), (1, 2, 3), (True, 1), None):
+        stated.cost = lambda x, bad=bad: bad
+        with pytest.raises(SubjectError, match=r"cost: returned .*; allowed: \(bytes, flops\)"):
+            own_sweep._floor(own_step.Side(stated), inputs, rates)
+
+
 def checked(built, variant=None, fn=None) -> list[bool]:
     side = own_step.Side(built)
     one = own_step.Variant("step", side, fn or built.fn)

@@ -65,6 +65,22 @@ def traffic(side, inputs: tuple) -> int:
     return distinct_bytes([(*inputs, *outputs.values(), *side.state().values())])
 
 
+def cost(step, inputs: tuple) -> tuple[int, int] | None:
+    """(bytes, flops) that the step says a call on `inputs` must move and compute; None if it has no `cost`.
+
+    Raises SubjectError unless they are two whole numbers, the bytes above 0.
+    """
+    from ..subjects.step import SubjectError
+
+    if step.cost is None:
+        return None
+    given = step.cost(*inputs)
+    whole = isinstance(given, (tuple, list)) and len(given) == 2 and all(type(n) is int and n >= 0 for n in given)
+    if not whole or not given[0]:
+        raise SubjectError(f"cost: returned {given!r:.80}; allowed: (bytes, flops), whole numbers, bytes above 0")
+    return tuple(given)
+
+
 def _tensors(values: tuple) -> list:
     import torch
     from torch.utils._pytree import tree_leaves

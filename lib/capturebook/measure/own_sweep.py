@@ -1,6 +1,6 @@
 """The throughput sweep of a user's own step: the step, its twin and the step compiled, checked and timed side by side.
 
-What a step computes is not known here, so its floor is made of bytes alone.
+The floor is made of what the step's `cost` says, else of bytes alone.
 """
 
 import contextlib
@@ -20,7 +20,9 @@ from .own_step import Side, Variant, build, root_of, verify
 from .sweep import speed
 
 WORK = "each byte of inputs, outputs and state moved once; a step that reads only a part of them moves less"
-"""What the floor of a step stands for."""
+"""What the floor of a step stands for that has no `cost`."""
+
+STATED = "the bytes and FLOPs that the step's own cost states"
 
 MANY = "One call inside a captured graph of many, on distinct inputs; what the step holds itself may stay in the cache"
 SINGLE = (
@@ -129,15 +131,14 @@ class _Point:
         inputs = own_inputs.draw(self.step, ctx.seed, alone, ctx.args["memory_gib"])
         if inputs.problem:
             return {"status": "skipped", "reason": inputs.problem, "payload": payload}
-        payload |= {"sets": len(inputs.sets), "left_out": inputs.left_out, "flops": None, "work": WORK}
+        payload |= {"sets": len(inputs.sets), "left_out": inputs.left_out}
         payload |= {"method": SINGLE if alone else MANY, "tokens_per_second_means": _tokens(asked["build"])}
         ctx.stage("verify")
         checks = verify(variants, self.step, inputs.sets, ctx, payload["left"])
         if not checks:
             reason = "nothing of the step can be compared (no check, no finite output or state), so it has no time"
             return {"status": "skipped", "reason": reason, "payload": payload}
-        payload["bytes"] = own_inputs.traffic(side, inputs.sets[0])
-        payload |= floor_of(payload["bytes"], 0, ctx.args["rates"])
+        payload |= _floor(side, inputs.sets[0], ctx.args["rates"])
         bad = [check for check in checks if not check["ok"]]
         if bad:
             text = "; ".join(f"{c['call']}: {c['output']} is off by {c['error']}" for c in bad)
@@ -189,6 +190,16 @@ class _Point:
             for v in variants
         }
         return {**result, "status": "pass", "samples": samples}
+
+
+def _floor(side: Side, inputs: tuple, rates: dict) -> dict:
+    """The payload's bytes, flops (None: not known), work (what they stand for) and floor of one call."""
+    cost = own_inputs.cost(side.step, inputs)
+    if cost is None:
+        bytes_moved = own_inputs.traffic(side, inputs)
+        return {"bytes": bytes_moved, "flops": None, "work": WORK, **floor_of(bytes_moved, 0, rates)}
+    bytes_moved, flops = cost
+    return {"bytes": bytes_moved, "flops": flops, "work": STATED, **floor_of(bytes_moved, flops, rates)}
 
 
 def _captured(variant: Variant, inputs: tuple, ctx) -> tuple[int, str]:

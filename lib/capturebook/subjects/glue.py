@@ -7,6 +7,7 @@ are 117 launches; a sweep with a compiled question shows fused, eager and compil
 import torch
 
 from ..kernels.glue import KERNELS, mhc_post, mhc_post_reference, mhc_pre, mhc_pre_reference
+from ..kernels.glue.cost import mhc_cost
 from ..kernels.glue.inputs import make_inputs
 from .step import Step
 
@@ -33,7 +34,9 @@ def build(batch: int = 8, hidden: int = 4096) -> Step:
         collapsed, after, comb = mhc_pre_reference(streams, projection, scale, base)
         return collapsed, mhc_post_reference(streams, out, after, comb)
 
+    least = mhc_cost(batch, hidden)
     # bf16 rounds by up to 2^-9 of a value; the tolerance is relative to the largest one.
     common = {"make_inputs": inputs, "reference": reference, "tolerance": 4e-3}
+    common |= {"cost": lambda *given: (least.bytes, least.flops)}
     kernels = {name: KERNELS[name] for name in ("project_kernel", "collapse_kernel", "expand_kernel")}
     return Step(fn=fused, twin=Step(fn=eager, **common), kernels=kernels, **common)

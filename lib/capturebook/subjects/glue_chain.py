@@ -9,6 +9,7 @@ eager code.
 import torch
 
 from ..kernels import glue
+from ..kernels.glue.cost import chain_cost
 from ..kernels.glue.inputs import make_inputs, make_layer
 from ..kernels.glue.reference import mhc_post_reference, mhc_pre_reference
 from ..kernels.glue.reference_rows import (
@@ -60,7 +61,8 @@ def build(batch: int = 8, hidden: int = 4096, heads: int = 64) -> Step:
         want = from_references(given, sites, norms, table, torch.float64)
         return all(near(outputs, want, given[-1]))
 
-    common = {"make_inputs": inputs, "check": check}
+    least = chain_cost(batch, hidden, heads)
+    common = {"make_inputs": inputs, "check": check, "cost": lambda *given: (least.bytes, least.flops)}
     return Step(fn=fused, twin=Step(fn=eager, **common), kernels=dict(glue.KERNELS), **common)
 
 

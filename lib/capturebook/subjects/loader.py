@@ -108,7 +108,9 @@ def as_step(value, what: str = "subject: build returned") -> Step:
     return value
 
 
-_CALLABLE = ("fn", "make_inputs", "state", "advance", "around", "compiled", "reference", "check", "drive", "close")
+_CALLABLE = (
+    *("fn", "make_inputs", "state", "advance", "around", "compiled", "reference", "check", "cost", "drive", "close"),
+)
 
 
 def _check_fields(step: Step) -> None:

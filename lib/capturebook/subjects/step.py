@@ -34,6 +34,8 @@ class Step:
     goes by each output's dtype: 1e-3, float16 5e-3, bfloat16 2e-2, 8-bit floating point 0.15. Integers and bools must
     be equal then (a reference in floating point: next to it), so what a rounding may turn, as an index, needs a check.
     factors: the arm's factors that `build` makes use of, where its signature does not tell (it takes **options).
+    cost(*inputs) -> (bytes, flops): what a call must move and compute whatever the kernel, for the sweep's floor; not
+    given, the floor is made of inputs, outputs and state, each byte moved once.
     twin: a Step with torch ops in place of the Triton calls and nothing else changed. kernels: the Triton kernels
     by name (else discovered). pinned: {kernel name: Triton config keywords} for tuning=pinned (else the winner of
     a live run). drive(h): the step's own protocol, on a probes.handle.Handle. close(): called at the end.
@@ -48,6 +50,7 @@ class Step:
     reference: Callable[..., Any] | None = None
     check: Callable[[tuple, Any], bool] | None = None
     tolerance: float | list[float] | dict[str, float] | None = None
+    cost: Callable[..., tuple[int, int]] | None = None
     twin: "Step | None" = None
     kernels: dict[str, Any] = field(default_factory=dict)
     pinned: dict[str, dict] = field(default_factory=dict)
