@@ -258,3 +258,11 @@ def test_a_checkout_in_whose_path_torch_cannot_compile_for_the_cpu_is_told(tmp_p
     monkeypatch.setenv("CAPTUREBOOK_ROOT", str(tmp_path / name))
     lines = [line for line in doctor.cannot(facts()) if line.startswith("torch.compile for the CPU: the path")]
     assert len(lines) == said and not any(str(tmp_path) in line for line in lines)
+
+
+def test_doctor_names_what_is_missing_and_says_none_of_nothing():
+    bare = facts(gpu=None, no_gpu="no NVIDIA driver", torch=None, torch_cuda=None, triton=None, driver=None)
+    lines = doctor.report(bare)
+    assert lines[1] == "Python 3.12.3, no torch, no triton, no driver; 16 cores; no GPU"
+    assert not any("None" in line for line in lines)
+    assert "torch 2.11.0+cu130, triton 3.6.0, driver 580.159.04" in doctor.report(facts(driver_cuda="13.0"))[1]

@@ -96,7 +96,8 @@ def report(facts: dict) -> list[str]:
     """The lines that `capturebook doctor` prints."""
     preset, why = choose_preset(facts)
     gpu = facts["gpu"]
-    versions = f"Python {facts['python']}, torch {facts['torch']}, triton {facts['triton']}, driver {facts['driver']}"
+    named = [f"{name} {facts[name]}" if facts[name] else f"no {name}" for name in ("torch", "triton", "driver")]
+    versions = ", ".join([f"Python {facts['python']}", *named])
     memory = f"GPU memory: {gpu['free_gib']} of {gpu['memory_gib']} GiB free" if gpu else "no GPU"
     lines = [f"preset {preset}: {why}", f"{versions}; {facts['cores']} cores; {memory}"]
     lines += [f"cannot run: {line}" for line in cannot(facts)] or ["everything runs here"]
