@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import get_args
@@ -135,7 +136,7 @@ def test_stop_ends_the_child_and_every_descendant(tmp_path):
     assert "stopped by you" in explorer.said.value and "red" in explorer.text() and "\x1b" not in explorer.text()
 
 
-def test_the_probe_ends_when_the_kernel_is_killed(tmp_path):
+def test_the_probe_ends_when_the_kernel_is_killed_and_the_next_one_removes_its_folder(tmp_path, monkeypatch):
     code = (
         "import sys, pathlib, time; from capturebook.report.explorer_probe import ProbeRun\n"
         f"run = pathlib.Path({str(tmp_path / 'run')!r})\n"
@@ -151,6 +152,11 @@ def test_the_probe_ends_when_the_kernel_is_killed(tmp_path):
     kernel.kill()
     kernel.wait()
     until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in tree))
+    assert len(list(tmp_path.glob("capturebook-explorer-*"))) == 1
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    following = ProbeRun([str(tmp_path / "missing")], tmp_path / "next")
+    following.begin()
+    assert following.wait(30) and not list(tmp_path.glob("capturebook-explorer-*"))
 
 
 def test_a_real_probe_without_a_gpu_runs_on_the_cpu(tmp_path, repo):

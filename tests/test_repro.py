@@ -2,19 +2,21 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from capturebook import cli
-from capturebook.probes import Probe, ProbePool
+from capturebook.probes import Probe, ProbePool, processes
 from capturebook.records import Arm, Check, Subject
 from capturebook.repro import ReproError, prove, write
 from capturebook.repro.sources import sources
 from evidence.records import fail, record
-from test_probes import Run
+from test_probes import Run, until
 
 STEPS = Path(__file__).parent / "planted_steps.py"
 INFO = {"parameters": {"env": {}, "preload": []}, "provenance": {"gpu": None}}
@@ -68,6 +70,23 @@ def test_another_failure_is_not_the_same(recorded, tmp_path):
     liar = tmp_path / "liar.py"
     liar.write_text('print("reproduced")\n')
     assert not prove(liar, found).holds
+
+
+def test_the_folder_of_a_proof_that_was_killed_is_removed_by_the_next(tmp_path, monkeypatch):
+    waits, ends = tmp_path / "waits.py", tmp_path / "ends.py"
+    waits.write_text("open('here', 'w').close()\nimport time\ntime.sleep(600)\n")
+    ends.write_text("")
+    code = "import sys, pathlib; from capturebook.repro import prove; prove(pathlib.Path(sys.argv[1]), None, 600.0)"
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    owner = subprocess.Popen([sys.executable, "-c", code, str(waits)], env=env)
+    until(lambda: list(tmp_path.glob("capturebook-repro-*/here")), 60)
+    (script,) = processes.children(owner.pid)
+    owner.kill()
+    owner.wait()
+    os.killpg(script, signal.SIGKILL)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    prove(ends, fail(CALLED, None, "'two'"))
+    assert not list(tmp_path.glob("capturebook-repro-*"))
 
 
 def test_a_subject_of_several_files_lies_beside_and_is_found_there(tmp_path):

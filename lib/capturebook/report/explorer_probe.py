@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import get_args
 
 from ..attribution.plan import subject
 from ..probes import processes
+from ..probes.tempfolder import TempFolder
 from ..records import Arm, Record, read
 from ..records.record import Stage
 from .explorer_browse import first_seen, plain, record_text, timeline
@@ -89,7 +89,7 @@ class ProbeRun:
 
     def _watch(self) -> None:
         try:
-            with tempfile.TemporaryDirectory(prefix="capturebook-explorer-") as folder:
+            with TempFolder("explorer") as folder:
                 self._follow(Path(folder))
         except (OSError, subprocess.SubprocessError, ValueError) as exc:
             self.state, self.trouble = "broken", f"{type(exc).__name__}: {exc}"

@@ -6,12 +6,12 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..attribution import evidence as ev
 from ..probes.scrub import scrub
+from ..probes.tempfolder import TempFolder
 from ..records import Record
 from ..records.cuda_errors import code_of
 from .script import expected
@@ -28,7 +28,7 @@ class Proof:
 
 def prove(script: Path, record: Record, deadline: float = 120.0) -> Proof:
     """Run the script with this interpreter and judge by what its process printed and how it ended."""
-    with tempfile.TemporaryDirectory(prefix="capturebook-repro-") as scratch:
+    with TempFolder("repro") as scratch:
         process = subprocess.Popen(
             [sys.executable, str(script.resolve())],
             cwd=scratch,
