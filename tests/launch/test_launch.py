@@ -22,8 +22,9 @@ NASTY = "a  b 'q' \"d\" $(echo X) `echo Y` $HOME \\ \n;& line2 *? {x} ~ \x01 é"
 def test_every_stage_is_proven_in_order(bench):
     record = bench.script("echo working; echo RESULT=42\n", result={"log": "RESULT=42"})
     assert record.status == "pass" and record.stage == "done"
-    held = [entry["name"] for entry in record.payload["stages"] if entry["state"] == "held"]
-    assert held == [name for name in STAGES if name != "ready"]
+    # A script has nothing to be ready for: that is no stage of it, and not one that it failed to reach.
+    stages = [(entry["name"], entry["state"]) for entry in record.payload["stages"]]
+    assert stages == [(name, "held") for name in STAGES if name != "ready"]
     assert stage(record, "end")["evidence"]["line"] == "RESULT=42"
     assert record.payload["log_tail"] == ["working", "RESULT=42"]
     # The program's own process, from /proc: not the keeper, not a wrapper.
@@ -146,6 +147,8 @@ def test_the_launch_survives_its_caller_and_another_stops_it(bench):
             break
     stopped = launching.stop(name, bench.events.append)
     assert stopped.status == "pass" and stopped.payload["exit"]["rc"] == "9"
+    # Nothing was delivered or started by a stop, so it lists no such stage.
+    assert [entry["name"] for entry in stopped.payload["stages"]] == ["connect", "folder", "end"]
     assert "exit status 9" in follower.communicate(timeout=20)[1] and follower.returncode == 3
     again = launching.stop(name, bench.events.append)
     assert "had ended before" in again.reason

@@ -19,7 +19,11 @@ from capturebook.report.run_data import RunData
 
 def rows(page: str, section: str) -> list[list[str]]:
     """The cells, as text, of the first table after a section's heading."""
-    body = page.partition(f'id="{section}"')[2].partition("<tbody>")[2].partition("</tbody>")[0]
+    return cells_of(page.partition(f'id="{section}"')[2].partition("<tbody>")[2].partition("</tbody>")[0])
+
+
+def cells_of(body: str) -> list[list[str]]:
+    """Of every table in a piece of a page, as text, row by row."""
     cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in body.split("</tr>")[:-1]]
     return [[" ".join(re.sub(r"<[^>]+>", "", cell).split()) for cell in row] for row in cells]
 
@@ -51,6 +55,9 @@ def test_a_runs_report_shows_what_was_launched_for_it(bench):
     assert f"port {good.payload['port']} is held by process" in shown["late"][5] and "port: auto" in shown["late"][6]
     # Behind each row its stages, and for what was started its timeline; the one refused at the port has none.
     assert text.count("identity</th>") == 4 and "up at " in text and "No timeline: nothing was started." in text
+    # Not entered: what the refused one would have gone through next, and nothing of the others.
+    ahead = [row[0] for row in cells_of(text) if row and "not entered" in row[1]]
+    assert ahead == ["start", "identity", "log", "ready"]
     assert "<script>" not in text and "&lt;script&gt;alert(1)" in text
     # What was launched is no probe, and changes no count.
     assert RunData.open(run).probes == before and f"{len(before)} probes:" in text

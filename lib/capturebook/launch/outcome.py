@@ -9,7 +9,7 @@ from ..chain.runfiles import stamp
 from ..records import Link, Record, probe_id
 from . import classes
 from .redact import Redactor
-from .stages import NotHeld, Stages
+from .stages import NotHeld, Stages, asked
 from .store import Entry
 
 
@@ -65,7 +65,7 @@ def record_of(
         "class": outcome.klass,
         "todo": outcome.todo,
         "failed_stage": failed_stage,
-        "stages": stages.as_dicts(),
+        "stages": stages.as_dicts(asked(did, serves=not info["file"].get("result"))),
         "port": resolved.get("port"),
         **outcome.payload,
     }

@@ -12,6 +12,17 @@ from .host import Refused
 STAGES = ("connect", "folder", "deliver", "syntax", "environment", "port", "start", "identity", "log", "ready", "end")
 
 
+def asked(did: str, serves: bool) -> tuple[str, ...]:
+    """The stages that are part of what is done with a launch (`did`, as in its record), for a server or a script."""
+    last = "ready" if serves else "end"
+    return {
+        "launch": (*STAGES[:-2], last),
+        "attach": ("connect", "folder", "identity", "log", last),
+        "load": ("connect", "folder", "ready"),
+        "stop": ("connect", "folder", "end"),
+    }[did]
+
+
 class NotHeld(Exception):
     """A stage does not hold. `status` is the record's; `klass` is C1 to C18 where one fits; `todo` what to do."""
 
@@ -79,11 +90,11 @@ class Stages:
         finally:
             entry.seconds = round(time.monotonic() - began, 3)
 
-    def as_dicts(self) -> list[dict]:
-        """All stages in their order, those never entered as such."""
+    def as_dicts(self, names: tuple[str, ...]) -> list[dict]:
+        """The stages that were entered, in their order, then those of `names` that were not, as such."""
         entered = [asdict(stage) for stage in self.done]
-        names = {stage.name for stage in self.done}
-        return entered + [{"name": name, "state": "not entered"} for name in STAGES if name not in names]
+        seen = {stage.name for stage in self.done}
+        return entered + [{"name": name, "state": "not entered"} for name in names if name not in seen]
 
 
 def _shown(value) -> bool:
