@@ -67,7 +67,7 @@ limits = TABLE[parse_target(p.major * 10 + p.minor)]
 assert driver.active.utils.get_device_properties(0)["max_shared_mem"] == limits.shared_per_cta
 assert p.shared_memory_per_multiprocessor == limits.shared_per_sm
 assert p.regs_per_multiprocessor == limits.registers_per_sm
-assert p.max_threads_per_multi_processor == limits.threads_per_sm
+assert p.max_threads_per_multi_processor == limits.warps_per_sm * limits.warp_size
 """
 
 

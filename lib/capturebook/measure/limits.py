@@ -29,10 +29,6 @@ class Limits:
     partitions: int = 4  # registers are split evenly between the SM's sub-partitions
 
     @property
-    def threads_per_sm(self) -> int:
-        return self.warps_per_sm * self.warp_size
-
-    @property
     def name(self) -> str:
         return f"sm_{self.sm}"
 

@@ -56,8 +56,3 @@ SETTINGS = (
 def settings_in(env: Mapping[str, str]) -> dict[str, str]:
     """Those of SETTINGS that an environment sets, with their values."""
     return {name: env[name] for name in SETTINGS if env.get(name)}
-
-
-def scrubbed(env: Mapping[str, str]) -> dict[str, str]:
-    """An environment without any of SETTINGS."""
-    return {name: value for name, value in env.items() if name not in SETTINGS}

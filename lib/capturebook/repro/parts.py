@@ -9,7 +9,7 @@ class Step:
     """Stands for capturebook.subjects.Step: what build returns, field by field."""
 
     def __init__(self, fn, make_inputs, **fields):
-        names = "state advance around compiled reference check twin factors drive close"
+        names = "state advance around compiled reference check cost twin factors drive close"
         self.__dict__.update(dict.fromkeys(names.split()), tolerance=None, kernels={}, pinned={})
         self.__dict__.update(fields, fn=fn, make_inputs=make_inputs)
 
