@@ -121,6 +121,52 @@ def reads_then_launches() -> Step:
     return Step(fn=fn, make_inputs=draw)
 
 
+def catches(error: str) -> Step:
+    """Guards a read of a result against an error of its own, puts things right behind it, and goes on."""
+    kinds = {"exception": Exception, "all": BaseException}
+
+    def fn(x):
+        y = scaled(x)
+        try:
+            try:
+                n = int(y[0].item())  # caught
+            finally:
+                scaled(x[:7])
+        except kinds[error]:
+            n = 3
+        return scaled(scaled(x[n:])[: int(y[1].item())])
+
+    return Step(fn=fn, make_inputs=draw)
+
+
+def raises_another() -> Step:
+    def fn(x):
+        try:
+            return scaled(x)[0].item()  # told otherwise
+        except BaseException as error:
+            raise KeyError("no number") from error
+
+    return Step(fn=fn, make_inputs=draw)
+
+
+def reads_while_built() -> Step:
+    try:
+        n = scaled(draw(0)[0])[:1].tolist()[0]  # of a warm-up
+    except BaseException:
+        n = 1.0
+    return Step(fn=lambda x: scaled(x) * n, make_inputs=draw)
+
+
+def reads_when_closed() -> Step:
+    kept = []
+
+    def fn(x):
+        kept.append(scaled(x))
+        return kept[-1]
+
+    return Step(fn=fn, make_inputs=draw, close=lambda: kept.pop().tolist())
+
+
 def lists_a_result() -> Step:
     return Step(fn=lambda x: [scaled(x[:n]) for n in scaled(x)[:2].tolist()], make_inputs=draw)
 

@@ -133,6 +133,29 @@ def test_a_read_of_a_value_that_no_launch_computed_ends_the_list_and_is_placed(n
     assert recording.stopped.endswith("): what is launched after it is not listed")
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "code"),
+    [
+        ("catches", {"error": "exception"}, "# caught"),
+        ("catches", {"error": "all"}, "# caught"),
+        ("raises_another", {}, "# told otherwise"),
+    ],
+)
+def test_a_step_that_catches_what_ends_the_list_ends_it_there_all_the_same(name, options, code):
+    """Nothing that it launches afterwards, in `finally` or with the value it made up, is listed."""
+    recording = record_step(step(name), options, 90)
+    assert [e.args["x"].shape[0] for e in recording.examples] == [4096] and recording.unseen == []
+    assert recording.stopped.startswith(f"stopped at tests/planted_own.py:{line_of(code)} (.item())")
+
+
+def test_what_is_read_before_and_after_the_call():
+    """A build that needs a result cannot be built here, whatever it catches; a step is closed after its last launch."""
+    with pytest.raises(RecordingError, match=r"could not be built .*UnrealValue: Tensor\.tolist reads .*planted_own"):
+        record_step(step("reads_while_built"), {}, 90)
+    closed = record_step(step("reads_when_closed"), {}, 90)
+    assert [e.name for e in closed.examples] == ["scale"] and closed.stopped == ""
+
+
 def test_what_was_launched_before_a_read_is_compiled_and_the_record_says_where_it_stopped(pool):
     built = build_rows(pool.run, [90], False, examples=step("reads_then_launches"), step={}, cache="")
     assert [(r["kernel"], r["status"]) for r in built.rows] == [("scale", "pass")]

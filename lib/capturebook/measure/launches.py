@@ -2,7 +2,7 @@
 
 No GPU is needed. What a launch would have written stays as it was allocated (NaN, or the largest integer), and torch
 ops between launches compute with that. A host that reads such a value could go anywhere next: that ends the recording,
-which holds the launches before it.
+which holds the launches before it, also where the step catches what is raised to end it.
 """
 
 import contextlib
@@ -71,7 +71,6 @@ def record_step(target: str, options: dict, sm: int) -> Recording:
     from ..records import Arm, Subject
     from ..subjects.loader import as_step, load, options_for
 
-    stopped = ""
     with contextlib.ExitStack() as stack:
         unreal = Unreal()
         stack.enter_context(on_this_machine(unreal))
@@ -83,6 +82,8 @@ def record_step(target: str, options: dict, sm: int) -> Recording:
             if step.close:
                 stack.callback(step.close)
             inputs = step.make_inputs(0)
+            if unreal.stop:
+                raise unreal.stop
         del launches[:]  # a build may warm its kernels up; only the call counts
         unreal.called_with(inputs)
         with explained("the step could not be called with its launches recorded instead of made", target):
@@ -91,8 +92,11 @@ def record_step(target: str, options: dict, sm: int) -> Recording:
                     if step.advance:
                         step.advance(0)
                     step.fn(*inputs)
-            except UnrealValue as error:
-                stopped = _stopped(error, target)
+            except (Exception, UnrealValue):
+                if unreal.stop is None:
+                    raise
+        unreal.over()
+        stopped = _stopped(unreal.stop, target) if unreal.stop else ""
         unseen = _unseen(launches, step.kernels, unreal.silent)
         return Recording(_examples(launches, step.pinned, sm), unseen, stopped)
 
@@ -130,7 +134,7 @@ def explained(what: str, target: str):
         yield
     except SubjectError:
         raise
-    except Exception as error:
+    except (Exception, UnrealValue) as error:
         text = text_of(error).strip().splitlines() or [""]
         place = _place(error, target)
         at = f", at {place[0]}" if place else ""
@@ -153,6 +157,8 @@ def recording(sm: int, unreal: Unreal):
     launches: list[Launch] = []
 
     def note(kernel, configs, args: dict) -> None:
+        if unreal.stop:  # the step goes on all the same, with a value that is made up
+            return
         launches.append(Launch(unwrapped(kernel).__name__, kernel, configs, args))
         unreal.launched(args.values())
 

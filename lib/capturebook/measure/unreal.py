@@ -11,8 +11,11 @@ from torch.utils._pytree import tree_leaves
 _LIBRARY = ("aten", "prims", "prim", "inductor", "profiler")
 
 
-class UnrealValue(RuntimeError):
-    """The host asks for a value that a recorded launch would have computed: the recording ends there."""
+class UnrealValue(BaseException):
+    """The host asks for a value that a recorded launch would have computed: the recording ends there.
+
+    No Exception: a step that catches its own errors would take this for one of them, and go on with a made-up value.
+    """
 
 
 class Unreal(TorchDispatchMode):
@@ -20,10 +23,12 @@ class Unreal(TorchDispatchMode):
 
     A launch counts as writing all its tensors but the step's inputs, which servers read on the host as well (lengths,
     say): an input that a kernel changes is not followed. `silent` names custom operators that launched no kernel.
+    `stop` is the first UnrealValue that was raised, whatever the step made of it: nothing after it is known.
     """
 
     def __init__(self):
         super().__init__()
+        self.stop: UnrealValue | None = None
         self._held: dict[int, torch.UntypedStorage] = {}  # so that no address comes twice
         self._unreal: set[int] = set()
         self._inputs: set[int] = set()
@@ -53,7 +58,13 @@ class Unreal(TorchDispatchMode):
     def refuse(self, what: str, values) -> None:
         """Raises UnrealValue if one of `values` is not real."""
         if any(_key(x) in self._unreal for x in _tensors(values)):
-            raise UnrealValue(f"{what} reads a value that a launch would have computed, so what follows is not known")
+            error = UnrealValue(f"{what} reads a value that a launch would have computed, so what follows is not known")
+            self.stop = self.stop or error
+            raise error
+
+    def over(self) -> None:
+        """The call has ended: what closes the step may read what it likes."""
+        self._unreal.clear()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         given = (args, kwargs or {})
@@ -62,7 +73,7 @@ class Unreal(TorchDispatchMode):
         before = self._launches
         result = function(*args, **(kwargs or {}))
         launched = self._launches - before
-        if function.namespace not in _LIBRARY:
+        if function.namespace not in _LIBRARY and self.stop is None:
             self._operators[str(function)] = self._operators.get(str(function), 0) + launched
         if launched or {_key(x) for x in _tensors(given)} & self._unreal:
             for x in _tensors(result):
