@@ -1,6 +1,7 @@
 """What a decode step is judged by, many requests at a time, against the kernels' own references, one by one."""
 
 import functools
+import weakref
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from capturebook.kernels.indexer.inputs import make_inputs
 from capturebook.kernels.indexer.reference import slots_of
 from capturebook.kernels.sparse_mla import decode_reference
 from capturebook.subjects.decode_step import reference
+from capturebook.subjects.decode_step.state import LayerState
+from capturebook.subjects.decode_step.step import assemble, torch_ops
 
 
 @pytest.mark.parametrize("at_once", [2**30, 1])
@@ -63,3 +66,24 @@ def test_selections_of_many_requests_are_judged_as_each_is(monkeypatch, at_once,
     assert reference.selection_gap(right, *args) == 0.0 < reference.selection_gap(cases["a worse one"], *args) < 1
     nobody = torch.zeros(4, dtype=torch.int32)
     assert reference.selection_gap(torch.full_like(right, -1), *args[:4], nobody) == 0.0
+
+
+def test_float64_copies_of_one_layers_caches_at_a_time(monkeypatch):
+    """They are four times as large as the caches: of two layers at a long context they would not fit beside these."""
+    stack = assemble(["csa", "hca"], "small", 8, "score", "bf16", "bf16", "bf16", 2, 512, 512, "cpu")
+    stack.requests.positions.copy_(torch.tensor([254, 300]))
+    inputs = torch.randn(2, 4, 1024, generator=torch.Generator().manual_seed(0)).bfloat16(), torch.tensor([1, 2])
+    with torch.no_grad():
+        outputs = stack(torch_ops(), *inputs)
+    stack.requests.positions.sub_(1)
+    wide, made = LayerState.wide, []
+
+    def one_more(state):
+        assert not any(copy() is not None for copy in made), "the layer's before it are still there"
+        copies = wide(state)
+        made.append(weakref.ref(copies.entries))
+        return copies
+
+    monkeypatch.setattr(LayerState, "wide", one_more)
+    found = reference.errors(stack, *inputs, outputs)
+    assert len(made) == 2 and max(found.values()) <= 2e-2

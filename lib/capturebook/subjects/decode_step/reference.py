@@ -9,6 +9,7 @@ from torch import Tensor
 from ...kernels.indexer.formats import values_of
 from ...kernels.routing.reference import route_reference
 from .experts import one_by_one
+from .layer import Layer
 from .model import Stack
 from .ops import Ops
 
@@ -123,8 +124,7 @@ def errors(stack: Stack, streams: Tensor, tokens: Tensor, outputs: dict[str, Ten
     found, lists = {}, stack.lists()
     for layer in stack.layers:
         given = Given(outputs.get(f"{layer.name}.slots"), outputs[f"{layer.name}.experts"])
-        exact = replace(layer, attention=replace(layer.attention, state=layer.attention.state.wide()))
-        want = exact(given.ops(), lists, streams.double(), tokens)
+        want = _exact(layer)(given.ops(), lists, streams.double(), tokens)
         got = outputs[f"{layer.name}.streams"]
         error = (got.double() - want["streams"]).abs().max() / want["streams"].abs().max()
         found[f"{layer.name}.streams"] = float(error) if bool(torch.isfinite(got).all()) else float("inf")
@@ -133,3 +133,8 @@ def errors(stack: Stack, streams: Tensor, tokens: Tensor, outputs: dict[str, Ten
             found[f"{layer.name}.experts"] = float("inf")  # the table's
         streams = got
     return found
+
+
+def _exact(layer: Layer) -> Layer:
+    """The layer over copies of its caches in float64: four times their bytes, so of one layer at a time."""
+    return replace(layer, attention=replace(layer.attention, state=layer.attention.state.wide()))
