@@ -9,6 +9,7 @@ import pytest
 
 import planted_repo
 from capturebook import cli
+from capturebook.records import Frame, Link
 from evidence.records import controls, early, fail, record
 
 
@@ -130,9 +131,37 @@ def test_a_variable_given_on_the_command_line_is_undone_by_a_fix_that_is_run(roo
 def test_what_fails_before_any_capture_is_told_in_words(root, answered, capsys, error, says):
     answered.by = lambda p: error(p.arm, "no such head\nat all", "ValueError", stage="warmup")
     status, found, said = probed(capsys)
-    # A broken contract is the one of these after which nothing was answered.
-    assert (status, found["owner"]) == (3 if "contract" in says else 0, "undetermined")
+    # With a broken contract, or without a step, nothing was answered; a step that fails when called is an answer.
+    assert (status, found["owner"]) == (0 if "eager" in says else 3, "undetermined")
     assert said == f"Undetermined: no class fits: {says}."
+
+
+def unimportable(arm, line=2):
+    """As a probe on a GPU leaves it: ended in its build, in the subject's own file, before anything was read back."""
+    frame = Frame(file="own.py", line=line, function="<module>", tag="subject")
+    error = Link(type="ModuleNotFoundError", module="builtins", text="No module named 'flash_nonexist'", frames=[frame])
+    made = record(arm, "fail", stage="build", chain=[error])
+    return made.model_copy(update={"effective": {"timeline": []}})
+
+
+def test_a_subject_that_no_probe_could_import_is_incomplete(root, answered, capsys):
+    answered.by = lambda p: unimportable(p.arm)
+    status, found, said = probed(capsys)
+    assert (status, found["owner"], found["class"]) == (3, "undetermined", None)
+    assert "ModuleNotFoundError: No module named 'flash_nonexist'" in said
+    assert cli.main(["probe", "own.py:build", "--arm-only"]) == 3
+    assert "fail at build: ModuleNotFoundError" in capsys.readouterr().out
+
+
+def test_a_subject_that_some_probe_could_import_was_answered(root, answered, capsys):
+    """Where only one of its probes had no step, the step itself was asked."""
+
+    def answer(probe):
+        return early(probe.arm, "odd", "ValueError", stage="warmup") if probe.watched else unimportable(probe.arm)
+
+    answered.by = answer
+    status, found, _ = probed(capsys)
+    assert (status, found["owner"]) == (0, "undetermined")
 
 
 def test_a_reference_that_no_call_agrees_with_accuses_nobody(root, answered, capsys):

@@ -10,7 +10,8 @@ from .. import paths
 from ..attribution import evidence as ev
 from ..attribution.decision import Decision
 from ..chain.folder import RunFolder
-from ..records import latest, printable
+from ..records import Record, latest, printable
+from .broken import broken
 
 COMPLETE, BAD_INPUT, INCOMPLETE, UNEXPECTED = 0, 2, 3, 4
 
@@ -119,10 +120,12 @@ def opened(path: str) -> RunFolder:
 
 
 def incomplete(run: RunFolder) -> list[str]:
-    """A step that breaks its contract, what could have run here and did not, controls that misbehaved: a line each."""
+    """A step that breaks its contract or cannot be had at all, what could have run here and did not, controls that
+    misbehaved: a line each."""
     records = run.records()[0]
     breaches = filter(None, map(ev.breach, latest(records).values()))
     lines = list(dict.fromkeys(link.text.partition("\n")[0] for link in breaches))
+    lines += _never_there(list(latest(records).values()))
     for record in latest(records).values():
         failed = record.kind == "notebook" and record.status not in ("pass", "skipped")
         if failed or record.status in ("timeout", "not_run"):
@@ -132,6 +135,13 @@ def incomplete(run: RunFolder) -> list[str]:
     if controls.state in ("cuda", "misbehaved", "contradict"):
         lines += controls.said
     return lines
+
+
+def _never_there(records: list[Record]) -> list[str]:
+    """Why no probe of the subject got past its build, where that is so: nothing was asked of the step itself."""
+    steps = [r for r in records if r.kind in ("step", "trace") and r.role != "control"]
+    why = [broken(r) for r in steps if r.status not in ("skipped", "not_run")]
+    return list(dict.fromkeys(why)) if all(why) else []
 
 
 def where(run: RunFolder) -> str:

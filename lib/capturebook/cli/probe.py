@@ -114,7 +114,7 @@ def _alone(run: RunFolder, question, device: str, as_json: bool) -> int:
     told = f": {error.type}: {error.text}" if error else f": {record.reason}" if record.reason else ""
     log = f"log: {where(run)}/{record.log}" if record.log else "no log"
     tell(f"{record.status} at {record.stage}{told}", log, as_json=as_json)
-    return INCOMPLETE if record.status in ("not_run", "skipped", "timeout") else COMPLETE
+    return INCOMPLETE if record.status in ("not_run", "skipped", "timeout") or broken(record) else COMPLETE
 
 
 def _decide(run: RunFolder, as_json: bool, with_smallest: bool) -> int:
