@@ -12,6 +12,7 @@ from capturebook.measure.decode_variants import LADDER, RUNGS, STOCK, Switches, 
 from capturebook.measure.kernel_classes import CLASSES, labelled, launched, part, parted, profile, times
 from capturebook.measure.rows import place_name, sweep_points
 from capturebook.params import load_preset, validate
+from capturebook.records import Record
 from capturebook.report import conclusions, figures_decode, figures_sweep
 from capturebook.subjects.decode_step.ops import GLUE
 from capturebook.subjects.decode_step.step import TOLERANCE, assemble
@@ -267,6 +268,18 @@ def test_what_is_shown_of_it(monkeypatch):
     skipped = [{**point, "us": [], "status": "skipped", "reason": "no GPU"} for point in points]
     assert figures_decode.NOT_HERE in figures_decode.decode(skipped, "").text
     assert "Another subject" in figures_decode.decode([{"variant": "mma", "us": [1.0]}], "").text
+
+
+@pytest.mark.parametrize("status", ["skipped", "not_run", "timeout"])
+def test_what_is_shown_where_nothing_was_timed(status):
+    """Records of probes that never ran, or not to their end, have no payload: they say only what was asked for."""
+    when = {"started": "2026-11-30T12:00:00.000+00:00", "ended": "2026-11-30T12:00:01.000+00:00"}
+    records = [
+        Record(run="r", probe=p.id, nonce="n", kind=p.kind, subject=p.subject, status=status, reason="so it is", **when)
+        for p in planned()
+    ]
+    shown = figures_decode.decode(records, "NVIDIA H200").text
+    assert figures_decode.NOT_HERE in shown and "one rank of eight" in shown and "so it is" in shown
 
 
 def test_the_notebooks_sweep_is_the_plan():

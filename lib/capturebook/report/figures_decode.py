@@ -1,6 +1,7 @@
 """The decode step: a layer's time by rung and class of work, the whole model, its throughput over concurrency."""
 
 from ..measure.decode_model import share, whole
+from ..measure.decode_point import DEFAULTS
 from ..measure.kernel_classes import CLASSES
 from ..measure.rows import sweep_points
 from ..records import Record
@@ -62,7 +63,7 @@ def fullest(points: list[dict]) -> tuple:
 
 
 def _rank(points: list[dict]) -> str:
-    step = points[0]["step"]
+    step = DEFAULTS | points[0]["step"]  # of a point that never ran only what was asked for is known
     return f"{RANK.get(step['tp'], 'one GPU with all heads and experts')}; experts {step['experts']}, "\
            f"cache {step['cache']}, index keys {step['keys']}"  # fmt: skip
 
