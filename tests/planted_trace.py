@@ -59,6 +59,31 @@ def counts_in_python() -> Step:
     return Step(fn=lambda x: x * len(now["i"]), make_inputs=draw, advance=advance)
 
 
+def reads_a_result() -> Step:
+    """No launch is made, so what is read is what the memory held before: another number in each call."""
+
+    def fn(x):
+        y = torch.empty(x.shape, device="cuda").copy_(x)
+        double_kernel[(2,)](y, y, y.numel(), BLOCK=256)
+        return x * y.argmax().item()  # read
+
+    return Step(fn=fn, make_inputs=draw)
+
+
+def of_two_shapes() -> Step:
+    """A function compiled by itself, behind a break, and called in two ways in every call."""
+
+    def helper(x):
+        foreign()
+        return x * 2
+
+    def fn(x):
+        foreign()
+        return helper(x), helper(x[:3])
+
+    return Step(fn=fn, make_inputs=draw)
+
+
 def hides_its_kernel() -> Step:
     """Launched where Dynamo does not look."""
     hidden = torch._dynamo.disable(lambda x: launch(double_kernel, x))

@@ -16,7 +16,10 @@ from evidence.records import info
 from test_probes import Run
 
 STEPS = Path(__file__).parent / "planted_trace.py"
-NAMES = ["sound", "breaks_twice", "counts_in_python", "hides_its_kernel", "has_a_stream", "raises"]
+NAMES = [
+    *("sound", "breaks_twice", "counts_in_python", "reads_a_result", "of_two_shapes", "hides_its_kernel"),
+    *("has_a_stream", "raises"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +62,25 @@ def test_suspicions_are_told_where_the_host_has_a_part(traced):
     assert "if x.sum() > 0" in breaks[at - 1] and "error 900 (class K2)" in breaks[at]
     assert not any("Explanation" in line for line in breaks)
     assert [line for line in counts if "suspect" in line][0].endswith("(class K6)")
+
+
+def test_a_recompile_for_a_value_that_no_launch_wrote_accuses_nobody(traced):
+    """The read itself is told, and what is compiled anew behind it; that the host keeps anything is not."""
+    found = traced["reads_a_result"]
+    assert found.status == "pass" and "asks for CUDA memory while it runs" in found.caveats[0], found.chain
+    (broke,) = found.payload["breaks"]
+    assert broke["line"] == line_of("# read") and broke["file"].endswith("planted_trace.py")
+    assert {r["call"] for r in found.payload["recompiles"]} >= {1}
+    told = tracing.told(found)
+    (suspected,) = [line for line in told if "suspect" in line]
+    assert suspected.endswith("(class K2)")
+    assert any("compiled again at call 2" in line and "behind a value read on the host" in line for line in told)
+
+
+def test_one_function_called_in_two_ways_changes_nothing(traced):
+    found = traced["of_two_shapes"]
+    assert found.status == "pass" and [r["call"] for r in found.payload["recompiles"]] == [0], found.chain
+    assert not any("suspect" in line for line in tracing.told(found))
 
 
 def test_breaks_are_at_the_users_line(traced):

@@ -165,9 +165,11 @@ class _Seen:
         import torch
 
         stack = getattr(error, "real_stack", None) or torch._guards.TracingContext.extract_stack()
-        where = stack[-1] if stack else None
-        if where and where.filename == without_gpu.__file__:
+        # An operation of the step's goes through the mode: its break is raised there, and is the step's.
+        own = [frame for frame in stack if frame.filename != without_gpu.__file__]
+        if stack and not own:
             return  # the mode's own code, resumed after a break of the step's
+        where = own[-1] if own else None
         file, line = (relative(where.filename, self._run), where.lineno) if where else ("", 0)
         text = (text_of(error) or reason).strip()
         key = (file, line, text.partition("\n")[0])
