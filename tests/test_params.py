@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 
 import papermill.iorw
 import pytest
@@ -267,6 +268,9 @@ def test_a_preset_is_read_without_the_conversions_of_yaml_1_1(tmp_path):
     assert plain["run_dir"] is False and plain["preset"] == 42798, "YAML 1.1 as PyYAML reads it has changed"
 
 
+NINES = "a: &a [1]\n" + "".join(f"{b}: &{b} [{', '.join(9 * [f'*{a}'])}]\n" for a, b in pairwise("abcdefghij"))
+
+
 @pytest.mark.parametrize(
     "text, said",
     [
@@ -286,8 +290,10 @@ def test_a_preset_is_read_without_the_conversions_of_yaml_1_1(tmp_path):
         ("options: {a: !!binary aGk=}", "options: given !!binary aGk=; allowed: "),
         ("options: {a: !!set {b, c}}", "options: given !!set; allowed: "),
         ("options: {a: !own 1}", "options: given !own 1; allowed: "),
+        (NINES, "line 7: g: more than 1048576 characters so far, with aliases (*name) filled in"),
+        ("seed: 1\noptions: &o {a: *o}", "line 2: options: more than 1048576 characters so far"),
     ],
-    ids=range(16),
+    ids=range(18),
 )
 def test_a_file_that_is_no_preset_is_one_line(tmp_path, text, said):
     path = tmp_path / "own.yaml"
@@ -295,6 +301,12 @@ def test_a_file_that_is_no_preset_is_one_line(tmp_path, text, said):
     with pytest.raises(ParameterError) as caught:
         load_preset(path)
     assert said in str(caught.value) and "own.yaml" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_an_alias_is_what_it_stands_for(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("env: &both {A: x}\noptions: {first: *both, second: *both}\n")
+    assert load_preset(path) == {"env": {"A": "x"}, "options": {"first": {"A": "x"}, "second": {"A": "x"}}}
 
 
 def test_a_preset_that_does_not_exist_names_those_that_do():

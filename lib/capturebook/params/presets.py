@@ -79,6 +79,22 @@ for _tag, _pattern, _first in (
     _Plain.add_constructor(_name, _reading(_scalar, yaml.SafeLoader.yaml_constructors[_name]))
 
 
+LARGEST = 1 << 20
+"""Characters of a file once each alias (*name) is the value that it stands for: nine lines of nine are 9^9 values."""
+
+
+def _size(node, known: dict[int, int]) -> int:
+    """Characters and values under a node, aliases filled in; too many of one that holds itself."""
+    if id(node) not in known:
+        known[id(node)] = LARGEST + 1
+        parts = node.value if isinstance(node, yaml.SequenceNode) else []
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        own = len(node.value) if isinstance(node, yaml.ScalarNode) else 0
+        known[id(node)] = 1 + own + sum(_size(part, known) for part in parts)
+    return known[id(node)]
+
+
 def preset_names() -> list[str]:
     """The shipped presets, by name."""
     return sorted(path.stem for path in (paths.repository() / "params").glob("*.yaml"))
@@ -119,8 +135,12 @@ def _values(text: str):
     if not isinstance(root, yaml.MappingNode):
         return None
     loader.refuse_names(root)
-    values = {}
+    values, known, size = {}, {}, 0
     for key, node in root.value:
+        size += _size(node, known)
+        if size > LARGEST:
+            problem = f"{key.value}: more than {LARGEST} characters so far, with aliases (*name) filled in"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
         try:
             values[loader.construct_document(key)] = loader.construct_document(node)
         except _Unfit as exc:
