@@ -4,6 +4,7 @@ CUDA has stand-ins: a bucket's graph is the step itself, and Dynamo's backend ru
 """
 
 import contextlib
+import dataclasses
 import functools
 import json
 from types import SimpleNamespace
@@ -62,9 +63,42 @@ def recorded(found, asked, **more):
 
 @pytest.mark.parametrize("unit", decode_warm.UNITS)
 def test_every_unit_is_a_step(on_cpu, unit):
-    asked = {"unit": unit, "batch": 2, "layers": KINDS, "max_context": 512, "step": {}, "part": "warm"}
+    asked = {"unit": unit, "batch": 2, "layers": KINDS, "max_context": 512, "step": {"size": "small"}, "part": "warm"}
     found = decode_warm.run(context(asked))
     assert found == {"status": "pass", "payload": {"part": "warm", "unit": unit, "batch": 2}}
+
+
+@pytest.mark.parametrize("experts", ["bf16", "fp8"])
+def test_operators_meet_without_the_experts_what_they_meet_with_them(on_cpu, experts):
+    """Kernels are compiled for dtypes, strides and sizes: each operator is given the same as in a step with all of its
+    experts, of which a process that only compiles has one token's (on one GPU all take 6.5 GB a layer)."""
+
+    def met(drawn, between):
+        seen = []
+
+        def spied(name, fn):
+            def inner(*args):
+                seen.append([name, *((a.dtype, a.shape, a.stride()) if torch.is_tensor(a) else a for a in args)])
+                return fn(*args)
+
+            return inner
+
+        stack = step.assemble(KINDS, **asked, weights=drawn)
+        names = [name for unit in decode_warm.UNITS.values() for _, fields in unit for name in fields]
+        plain = step.torch_ops()
+        ops = dataclasses.replace(
+            plain, experts=between, **{name: spied(name, getattr(plain, name)) for name in dict.fromkeys(names)}
+        )
+        with torch.no_grad():
+            stack(ops, torch.zeros(2, 4, 1024).bfloat16(), torch.zeros(2, dtype=torch.int64))
+        return seen
+
+    asked = {**decode_point.DEFAULTS, "size": "small", "experts": experts}
+    asked |= {"batch": 2, "context": 512, "max_context": 512, "device": "cpu"}
+    few = met(decode_warm._weights(KINDS, asked), decode_warm._between)
+    whole = met(None, step.torch_ops().experts)
+    assert decode_warm._weights(KINDS, asked)[0]["experts.up"].shape[0] < step.SIZES["small"].experts
+    assert few == whole and [name for name, *_ in few].count("swiglu") == 2 * len(KINDS)
 
 
 class Uncaptured(buckets.Buckets):

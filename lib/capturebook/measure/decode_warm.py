@@ -67,7 +67,7 @@ def run(ctx) -> dict:
     step, batch = {**DEFAULTS, **asked["step"]}, asked["batch"]
     ctx.stage("build")
     place = {"batch": batch, "context": 512, "max_context": asked["max_context"]}
-    stack = assemble(asked["layers"], **step, **place, device=DEVICE)
+    stack = assemble(asked["layers"], **step, **place, device=DEVICE, weights=_weights(asked["layers"], step))
     shape = stack.layers[0].attention.shape
     streams = torch.zeros(batch, 4, shape.hidden, dtype=torch.bfloat16, device=DEVICE)
     tokens = torch.zeros(batch, dtype=torch.int64, device=DEVICE)
@@ -76,8 +76,34 @@ def run(ctx) -> dict:
         heads = KERNEL_HEADS if given.get("padded") else shape.heads
         pin_all(heads, batch, step["cache"], step["keys"])
         full = triton_ops(given.get("kernel", "mma"), given.get("indexer", "bounded"), "fused", "fused")
-        ops = replace(torch_ops(), **{field: getattr(full, field) for field in fields})
+        ops = replace(torch_ops(), experts=_between, **{field: getattr(full, field) for field in fields})
         with torch.no_grad():
             padded_to(stack, heads)(ops, streams, tokens)
     torch.cuda.synchronize()
     return {"status": "pass", "payload": {name: asked[name] for name in ("part", "unit", "batch")}}
+
+
+def _weights(kinds: list[str], step: dict) -> list[dict]:
+    """Of each layer, with as few experts as one token goes to: their matmuls are not Triton's, and all of them would
+    not fit in a dozen processes at a time (6.5 GB a layer in fp8, and three times that while they are drawn)."""
+    import torch
+
+    from ..subjects.decode_step.shapes import SIZES
+    from ..subjects.decode_step.weights import draw
+
+    shape = SIZES[step["size"]].rank(step["tp"])
+    few, found = replace(shape, experts=shape.active), []
+    for number, kind in enumerate(kinds):
+        weights = draw(few, kind, step["routing"], number, DEVICE, torch.bfloat16, step["experts"])
+        for name in {"router", "router.bias"} & set(weights):
+            weights[name] = weights[name].new_zeros(shape.experts, *weights[name].shape[1:])
+        found.append(weights)
+    return found
+
+
+def _between(x, ids, up, down, swiglu):
+    """What stands between the experts' matmuls, and zeros of the shapes that those give (see `experts.grouped`)."""
+    import torch
+
+    swiglu(x.new_zeros(ids.numel(), up.values.shape[1]))
+    return x.new_zeros(ids.numel(), x.shape[1]), torch.arange(ids.numel(), device=x.device)
