@@ -185,6 +185,17 @@ def test_who_compiles_side_by_side_shares_the_cores(monkeypatch):
     assert begun == [4, 4, 16, 16, 1, 1]
 
 
+def test_workers_end_before_a_timing(monkeypatch):
+    """Whatever pool torch holds is shut down, and none is started anew by what compiles afterwards."""
+    from torch._inductor import async_compile, config
+
+    ended = []
+    monkeypatch.setattr(async_compile, "_pool_set", [SimpleNamespace(shutdown=lambda: ended.append(1))])
+    with config.patch(compile_threads=8):
+        decode_compile._end_workers()
+        assert ended == [1] and not async_compile.AsyncCompile.use_process_pool()
+
+
 def test_what_is_shown_of_torch_compile():
     asked = {"part": "compile", "layer": "csa", "batch": 64, "second": 8, "context": 2048, "max_context": 4096}
     plain, overlap = decode_compile.COMPILED[0], decode_compile.COMPILED[-1]

@@ -83,7 +83,9 @@ def run(ctx) -> dict:
     ctx.stage("compile")
     payload |= _compiled(point, name)
     checks = []
-    if not timed:
+    if timed:
+        _end_workers()
+    else:
         ctx.stage("warmup")
         payload["grown"] = _grown(point, name, checks)
     ctx.stage("capture")
@@ -120,6 +122,15 @@ def _workers(beside: int) -> int:
     AsyncCompile.warm_pool()
     AsyncCompile.wakeup()
     return config.compile_threads
+
+
+def _end_workers() -> None:
+    """Ends them and what they were forked from, which asks CUDA for the device's properties: a timing is alone."""
+    from torch._inductor import config
+    from torch._inductor.async_compile import shutdown_compile_workers
+
+    shutdown_compile_workers()
+    config.compile_threads = 1
 
 
 def _compiled(point: Point, name: str) -> dict:
