@@ -188,7 +188,10 @@ def test_conclusions_in_words(story_run):
     nothing = next(line for line in said if line.startswith("905 stays with each of these changes, made alone: "))
     for change in ("kernel=simt", "tuning=pinned", "TORCHINDUCTOR_CUDAGRAPHS=0", "variant=twin", "aot_eager"):
         assert change in nothing
-    assert "graph_break=after_fork gives 900" in text
+    assert (
+        "The error becomes another one with a single change: graph_break=after_fork gives 900 (B5, the same cause), "
+        "warmup=kernel_cold gives 900 (B1)." in said
+    )
     assert "ended with 900, never 905" in text
     assert "TORCHINDUCTOR_CUDAGRAPHS=0 with compile=default (fail with 905 either way)" in text
     assert "TORCHINDUCTOR_CUDAGRAPHS=0 with compile=reduce-overhead" in text and "An effect" not in text

@@ -6,8 +6,8 @@ from statistics import median
 
 import pytest
 
-from capturebook.attribution import judge
-from capturebook.records import Link, read
+from capturebook.attribution import explain, judge
+from capturebook.records import Arm, Link, read
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +95,71 @@ def test_what_the_story_needs_to_be_shown(run):
     assert outcomes(**{**story, "capture": "none"}, compile="default") == {"pass"}
     assert outcomes(**story, compile="none") == {"pass"}
     assert outcomes(warmup="kernel_cold", compile="none", tuning="live", variant="step") == {900}
+
+
+NAME = "TORCHINDUCTOR_CUDAGRAPHS=0"
+
+
+def test_what_the_variable_changes_is_read_back(run):
+    """Outcomes alone would hide that it does not switch the trees off: here each pair's readings, by hand."""
+    _, info, hypothesis, records = run
+
+    def readings(env, **factors):
+        arm = Arm(**{**hypothesis["base"], **factors, "env": env})
+        (found,) = [r for r in records if r.role == "arm" and r.arm == arm]
+        return found.effective["trees_manager"], found.counts.get("cudagraph_recording", 0)
+
+    off = {"TORCHINDUCTOR_CUDAGRAPHS": "0"}
+    trees = {"compile": "reduce-overhead", "overlap": False, "graph_break": "none"}
+    assert readings({}) == readings(off) == (False, 0)
+    assert readings({}, **trees) == readings(off, **trees) == (True, 1)
+    assert (
+        f"No effect on the outcome: {NAME} with compile=default (fail with 905 either way; read back: cudagraph trees "
+        f"off either way); {NAME} with compile=reduce-overhead (fail with RuntimeError either way; read back: "
+        "cudagraph trees recorded either way: the variable does not switch them off)."
+    ) in explain(judge(info, hypothesis, records), hypothesis, records)
+
+
+@pytest.mark.parametrize(
+    "changed, told",
+    [
+        (
+            {"effective": {"trees_manager": False}, "counts": {}},
+            "; read back: cudagraph trees recorded without it, off with it",
+        ),
+        ({"counts": {}}, "; read back: cudagraph trees recorded without it, on with it"),
+        ({"effective": {}, "counts": {}}, ""),
+    ],
+)
+def test_what_was_not_read_back_alike_is_not_called_alike(run, changed, told):
+    _, info, hypothesis, records = run
+    altered = [
+        r.model_copy(update=changed) if r.arm and r.arm.env and r.arm.compile == "reduce-overhead" else r
+        for r in records
+    ]
+    assert altered != records
+    text = "\n".join(explain(judge(info, hypothesis, altered), hypothesis, altered))
+    assert f"{NAME} with compile=reduce-overhead (fail with RuntimeError either way{told})." in text
+    passed = [
+        r.model_copy(update={"status": "pass", "chain": []}) if before is not r else r
+        for before, r in zip(records, altered)
+    ]
+    text = "\n".join(explain(judge(info, hypothesis, passed), hypothesis, passed))
+    said = told.replace("; ", " (") + (")" if told else "")
+    assert f"An effect: {NAME} with compile=reduce-overhead: fail with RuntimeError becomes pass{said}." in text
+
+
+def test_two_errors_of_one_number_are_told_by_their_causes(run):
+    _, info, hypothesis, records = run
+    verdict = judge(info, hypothesis, records)
+    changes = "The error becomes another one with a single change: graph_break=after_fork gives 900"
+    told = f"{changes} (B5, the same cause), warmup=kernel_cold gives 900 (B1)."
+    assert told in explain(verdict, hypothesis, records)
+    # Without the arm that shows the first one to be of compiling, its class is open, and none is told.
+    fewer = [r for r in records if not (r.arm and r.arm.graph_break == "after_fork" and r.arm.compile == "none")]
+    assert len(fewer) < len(records)
+    told = f"{changes}, warmup=kernel_cold gives 900 (B1)."
+    assert told in explain(judge(info, hypothesis, fewer), hypothesis, fewer)
 
 
 def test_a_machine_without_a_gpu_shows_it_for_the_story_and_for_nothing_else(run):

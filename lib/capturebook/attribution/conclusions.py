@@ -22,7 +22,7 @@ def explain(verdict: Verdict, hypothesis: Hypothesis | dict, records: list[Recor
     own = [r for r in shown(asked, records) if r.status in ev.CONCLUSIVE]
     if own and own[0].status != "pass":
         smallest = verdict.smallest["sentence"] if verdict.smallest else ""
-        said += _single_changes(asked, own[0], records, smallest)
+        said += _single_changes(asked, own[0], records, smallest, _classes(verdict))
     said += _autotune(records)
     said += _variable(records)
     said += _fixes(story, outcomes)
@@ -41,10 +41,28 @@ def _tried(records: list[Record]) -> list[Record]:
     return list({r.arm.model_dump_json(): r for r in sorted(found, key=lambda r: r.to_line())}.values())
 
 
-def _single_changes(asked: Arm, own: Record, records: list[Record], smallest: str) -> list[str]:
+def _classes(verdict: Verdict) -> dict[str, str]:
+    """By probe, the class of a failure beside the question's: two errors of one number may have two causes.
+
+    A class of the stack is one mechanism, so an equal one is the same cause; one of the kernel's is a kind of mistake.
+    """
+    same = {"class": verdict.class_, "owner": verdict.owner}
+    told = {}
+    for hazard in verdict.hazards:
+        if hazard["class"]:
+            alike = all(hazard[name] == value for name, value in same.items())
+            as_asked = f", the same {'cause' if verdict.owner == 'stack' else 'class'}" if alike else ""
+            told.update(dict.fromkeys(hazard["records"], f" ({hazard['class']}{as_asked})"))
+    return told
+
+
+def _single_changes(
+    asked: Arm, own: Record, records: list[Record], smallest: str, classes: dict[str, str]
+) -> list[str]:
     """From the arms that differ from the question's in one factor: which of them the failure needs.
 
-    `smallest`: the sentence of the smallest failing set, which takes the place of the first one here.
+    `smallest`: the sentence of the smallest failing set, which takes the place of the first one here. `classes`: by
+    probe, what is said of the class of another error.
     """
     by_part: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     other: list[str] = []
@@ -58,7 +76,8 @@ def _single_changes(asked: Arm, own: Record, records: list[Record], smallest: st
         elif ev.outcome(record) == ev.outcome(own):
             by_part["no part"][factor].append(_word(value))
         else:
-            other.append(f"{factor}={_word(value)} gives {_short(record).removeprefix('fail with ')}")
+            gives = _short(record).removeprefix("fail with ")
+            other.append(f"{factor}={_word(value)} gives {gives}{classes.get(record.probe, '')}")
     failure = _short(own).removeprefix("fail with ")
     said = [smallest] if smallest else []
     if not smallest and (needed := by_part["needed"]):
@@ -87,8 +106,8 @@ def _autotune(records: list[Record]) -> list[str]:
 
 
 def _variable(records: list[Record]) -> list[str]:
-    """What TORCHINDUCTOR_CUDAGRAPHS changed, from pairs of arms that differ only in it."""
-    name, tried, same, changed = "TORCHINDUCTOR_CUDAGRAPHS", _tried(records), [], []
+    """What TORCHINDUCTOR_CUDAGRAPHS changed, outcome and trees, from pairs of arms that differ only in it."""
+    name, tried, same, changed = ev.TREES_VARIABLE, _tried(records), [], []
     for record in tried:
         if name not in record.arm.env:
             continue
@@ -96,12 +115,35 @@ def _variable(records: list[Record]) -> list[str]:
         for other in tried:
             if other.arm == without:
                 setting = f"{name}={record.arm.env[name]} with compile={record.arm.compile}"
+                trees = _trees_by(other, record)
                 if ev.outcome(other) == ev.outcome(record):
-                    same.append(f"{setting} ({_short(record)} either way)")
+                    same.append(f"{setting} ({'; '.join(filter(None, (f'{_short(record)} either way', trees)))})")
                 else:
-                    changed.append(f"{setting}: {_short(other)} becomes {_short(record)}")
+                    changed.append(f"{setting}: {_short(other)} becomes {_short(record)}{trees and f' ({trees})'}")
     said = [f"No effect on the outcome: {'; '.join(sorted(same))}."] if same else []
     return said + ([f"An effect: {'; '.join(sorted(changed))}."] if changed else [])
+
+
+def _trees_by(without: Record, record: Record) -> str:
+    """What was read back of cudagraph trees in two arms; nothing where one of them does not tell.
+
+    Not by Inductor's setting `triton.cudagraphs`: that is the default, which a mode overrides for its own compile.
+    """
+    before, after = _trees(without), _trees(record)
+    if not before or not after:
+        return ""
+    if before != after:
+        return f"read back: cudagraph trees {before} without it, {after} with it"
+    unheeded = record.arm.env[ev.TREES_VARIABLE] == "0" and after != "off"
+    so = ": the variable does not switch them off" if unheeded else ""
+    return f"read back: cudagraph trees {after} either way{so}"
+
+
+def _trees(record: Record) -> str:
+    """`recorded` if a tree recorded a graph, `on` if one was ready to, `off`; empty where that was not read back."""
+    if record.counts.get("cudagraph_recording", 0) + record.counts.get("cudagraph_recording@capture", 0):
+        return "recorded"
+    return {True: "on", False: "off"}.get(record.effective.get("trees_manager"), "")
 
 
 def _fixes(story: Hypothesis, outcomes: dict[str, list[Record]]) -> list[str]:
