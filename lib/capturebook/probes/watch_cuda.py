@@ -4,6 +4,10 @@ What cannot be had: an allocation that CUDA refuses (900: on a stream outside th
 allocator). It is raised inside the allocator before that counts or records anything, so neither its counters nor its
 history hold it, and wrapping what allocates would change what Dynamo sees. The stream is seen (launch), the setting is
 read back, memory that ran out is counted (capture.py).
+
+Nor is the wait of a compiled step: arms that compile and end with 905 hold no wait in their capture, and no frame of
+torch's streams.py. Inferred, not shown: it goes through torch.Stream.wait_stream, a C method of a type that cannot be
+altered, past the watched Event.wait. The rule for B5 takes the error's code, not that witness.
 """
 
 import sys
