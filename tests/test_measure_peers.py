@@ -41,12 +41,12 @@ def test_a_peer_that_refuses_is_named_and_ours_is_not_excused(monkeypatch):
     monkeypatch.setitem(peers.PEERS, "gather_bmm", peers.Peer("refuses", refuses))
     inputs, left = sweep_point.draw(POINT, SMALL, 0, "cpu"), {}
     named = {"auto": {"kernel": "auto", "tuning": "pinned"}, "other": {"kernel": "gather_bmm", "tuning": "none"}}
-    found = sweep._calls({**POINT, "variants": named}, inputs, left)
+    found = sweep.calls_of({**POINT, "variants": named}, inputs, left)
     assert list(found) == ["auto"] and len(found["auto"]) == len(inputs)
     assert left == {"other": "AssertionError: indices must be a multiple of 64"}
     monkeypatch.setattr(variants, "prepare", lambda *args: refuses)
     with pytest.raises(AssertionError, match="multiple of 64"):
-        sweep._calls({**POINT, "variants": {"auto": named["auto"]}}, inputs, {})
+        sweep.calls_of({**POINT, "variants": {"auto": named["auto"]}}, inputs, {})
 
 
 def test_heads_are_padded_to_what_is_computed():

@@ -11,7 +11,7 @@ import sys
 
 from .. import paths
 from ..files import FULL
-from . import build, gallery, launching, look, probe, repro, run, tune
+from . import build, counters, gallery, launching, look, probe, repro, run, tune
 from .common import BAD_INPUT, INCOMPLETE, InputError, say
 
 OWNERS = ("none", "kernel", "stack", "environment", "not_run", "undetermined")
@@ -105,6 +105,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--json", action="store_true", help="{case, expected, got, seconds} on stdout")
 
     tune.add_command(add)
+
+    counters.add_command(add)
 
     launching.add_commands(add)
 

@@ -122,7 +122,7 @@ def measure(a: dict, ctx, ahead: Iterable[dict] = ()) -> dict:
     watch.lap("inputs")
     compile_ahead([a, *ahead])
     watch.lap("compile")
-    calls = _calls(a, inputs, payload["left"])
+    calls = calls_of(a, inputs, payload["left"])
     watch.lap("first calls")
     ctx.stage("verify")
     checks, exact = [], decode_reference(*inputs[0].args())
@@ -149,7 +149,7 @@ def measure(a: dict, ctx, ahead: Iterable[dict] = ()) -> dict:
     return {"status": "pass", "checks": checks, "payload": payload, "samples": samples}
 
 
-def _calls(a: dict, inputs: list, left: dict) -> dict[str, list]:
+def calls_of(a: dict, inputs: list, left: dict) -> dict[str, list]:
     """{variant: a call for each input set}, all compiled and tuned; peers that cannot be here are named in `left`."""
     import torch
     from triton.runtime.errors import OutOfResources

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import time
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -53,6 +54,19 @@ def kill_tree(pid: int) -> None:
         _signal(target, signal.SIGSTOP)
     for target in (*descendants(pid), pid):
         _signal(target, signal.SIGKILL)
+
+
+def end_session(process: subprocess.Popen) -> None:
+    """SIGKILL what is left of a session that `process` was started to lead (start_new_session), and collect it.
+
+    Compile workers, and what a profiler runs, outlive the process that started them.
+    """
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return  # all of it has ended
+    finally:
+        process.wait()
 
 
 def kill_descendants(seconds: float = 5.0) -> list[str]:

@@ -3,13 +3,13 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..attribution import evidence as ev
+from ..probes.processes import end_session
 from ..probes.scrub import scrub
 from ..probes.tempfolder import TempFolder
 from ..records import Record
@@ -45,7 +45,7 @@ def prove(script: Path, record: Record, deadline: float = 120.0) -> Proof:
         except subprocess.TimeoutExpired:
             return Proof(False, f"it did not end within {deadline:g} s", {"status": "timeout"})
         finally:
-            _end(process)
+            end_session(process)
     shown = _shown(printed, process.returncode)
     return _compared(shown, record, complaints)
 
@@ -57,16 +57,6 @@ def _environment(scratch: Path) -> dict[str, str]:
     ]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(kept), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     return {**env, "TRITON_CACHE_DIR": str(scratch / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor")}
-
-
-def _end(process: subprocess.Popen) -> None:
-    """The script's whole process group: compile workers outlive the process that started them."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return  # all of it has ended
-    finally:
-        process.wait()
 
 
 def _shown(printed: str, code: int) -> dict:
