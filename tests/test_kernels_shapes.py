@@ -27,7 +27,7 @@ def test_twin_against_float64(name, cache):
 def test_lists_are_as_wide_as_the_model_has_them():
     """FlashMLA's and sglang's figures: 128 + 512, 128 + 1024, 128 + context / 128 padded to 64."""
     widths = {name: shape.inputs(131_072)["topk"] for name, shape in SHAPES.items()}
-    assert widths == {"flash": 512, "pro": 1024, "hca": 1024, "window": 0, "mixed": 512, "v32": 2048}
+    assert widths == {"flash": 512, "pro": 1024, "hca": 1024, "window": 0, "mixed": 512, "v32": 2048, "tp8": 512}
     assert shape_of("hca").inputs(8192)["topk"] == 64 and shape_of("hca").inputs(8320)["topk"] == 128
     assert decode_cost(1, 128, 1152).flops == 2 * 128 * 1152 * 1024
     assert decode_cost(1, 128, 2048, cache="v32").flops == 2 * 128 * 2048 * (576 + 512)
@@ -52,8 +52,21 @@ def test_uniform_lengths_fill_the_window_first_and_are_never_empty():
     assert ((extra == 0) | (window == 128)).all() and (window >= 1).all() and extra.max() <= 512
     both = (window + extra).float()
     assert abs(both.mean() - 320.5) < 5 * 185 / 20  # a uniform draw from 1 to 640, 400 times: 5 standard errors
-    with pytest.raises(ValueError, match="^lengths: 'zipf'; allowed: near, uniform$"):
+    with pytest.raises(ValueError, match="^lengths: 'zipf'; allowed: near, full, uniform$"):
         make_inputs(0, 1, 8, 64, lengths="zipf")
+
+
+@pytest.mark.parametrize("context, window, extra", [(2048, 128, 512), (512, 128, 128), (100, 100, 25)])
+def test_full_lists_hold_all_there_is_and_no_slot_twice(context, window, extra):
+    """A token of the second list stands for four of the context: 512 of them there are from 2048 tokens on."""
+    inputs = make_inputs(3, 2, 8, **SHAPES["flash"].inputs(context, full=True))
+    assert inputs.window_lengths.tolist() == [window] * 2 and inputs.extra_lengths.tolist() == [extra] * 2
+    assert inputs.window_lengths.dtype == inputs.extra_lengths.dtype == torch.int32
+    for indices, held in ((inputs.window_indices, window), (inputs.extra_indices, extra)):
+        for row in indices:
+            assert (row[:held] >= 0).all() and (row[held:] == -1).all() and len(row[:held].unique()) == held
+    assert SHAPES["mixed"].inputs(8192, full=True)["lengths"] == "uniform"
+    assert SHAPES["flash"].inputs(8192)["lengths"] == "near", "of steps, whose lengths differ from seed to seed"
 
 
 def test_two_query_tokens_are_two_rows():

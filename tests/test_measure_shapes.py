@@ -41,7 +41,7 @@ def test_a_shape_may_name_its_format_and_peers_stand_beside_what_they_read():
     none = {"shapes": ["flash"], "peers": ["flashmla_prefill"]}
     (told,) = sweep.plan_sweep(Params(batches=[1], contexts=[64], kernels=["mma"], cache="fp8", options=none), {})
     assert "flashmla_prefill fp8" in told.subject.options["variants"], "it says that it cannot"
-    allowed = "allowed: flash, pro, hca, window, mixed, v32, those of V4 with bf16 or fp8 after it$"
+    allowed = "allowed: flash, pro, hca, window, mixed, v32, tp8, those of V4 with bf16 or fp8 after it$"
     for wrong in ("v32 fp8", "flash fp4", "wide"):
         with pytest.raises(ValueError, match=f"^shapes: '{wrong}'; {allowed}"):
             sweep.plan_sweep(Params(batches=[1], contexts=[64], options={"shapes": [wrong]}), {})
@@ -67,10 +67,11 @@ def test_v32_is_known_by_its_shape_and_drawn_whole():
     a = sweep_point.with_heads(at(2, 8192, "v32", "v32"))
     size = sweep_point.fit(a, 1, 100 << 30)
     assert a["heads"] == 128 and (size.window_slots, size.extra_slots) == (256, 2 * 8192)
-    assert size.sets * 2 * 2048 * 7 / 8 * 656 >= 180e6
+    assert (size.sets - 1) * 2 * 2048 * 656 < 180e6 <= size.sets * 2 * 2048 * 656
     (one,) = sweep_point.draw(a, sweep_point.Size(1, 256, 4096), 0, "cpu")
     payload = sweep_point.common(a, sweep_point.Size(1, 256, 4096), [one])
-    assert payload["bytes"] == int(one.extra_lengths.sum()) * 660 + 2 * 128 * (2 * 1088 + 4) + 4 * 128 + 16
+    assert (one.extra_lengths == 2048).all() and payload["entries"] == 2048
+    assert payload["bytes"] == 2 * 2048 * 660 + 2 * 128 * (2 * 1088 + 4) + 4 * 128 + 16
 
 
 @pytest.mark.parametrize("cache", ["bf16", "fp8"])
@@ -85,7 +86,9 @@ def test_a_shape_decides_lists_heads_and_pools(shape, widths, cache):
     slots = one.extra_cache.shape[0] * (1 if cache == "bf16" else page)
     assert slots == (2 * context if widths[1] else page)
     assert sweep_point.shape_of(a).heads == (128 if shape == "pro" else None)
-    with pytest.raises(ValueError, match=r"^shape: 'wide'; allowed: flash, pro, hca, window, mixed, v32, those"):
+    assert (one.window_lengths == 128).all() and (one.extra_lengths == widths[1]).all(), "all that there is"
+    assert sweep_point.common(a, size, [one])["entries"] == sum(widths)
+    with pytest.raises(ValueError, match=r"^shape: 'wide'; allowed: flash, pro, hca, window, mixed, v32, tp8, those"):
         sweep_point.fit(at(2, 8192, cache, "wide"), 1, 100 << 30)
 
 
@@ -93,6 +96,7 @@ def test_lengths_of_the_mixed_shape_cover_what_there_is():
     a = at(64, 8192, shape="mixed")
     (one,) = sweep_point.draw(a, sweep_point.Size(1, 64 * 256, 64 * 2048), 0, "cpu")
     both = one.window_lengths + one.extra_lengths
+    assert sweep_point.common(a, sweep_point.Size(1, 0, 0), [one])["entries"] == float(both.sum()) / 64
     assert both.min() < 100 and both.max() > 540 and (one.window_lengths == both.clamp(max=128)).all()
     assert ((one.window_indices >= 0).sum(1) == one.window_lengths).all()
     assert ((one.extra_indices >= 0).sum(1) == one.extra_lengths).all()

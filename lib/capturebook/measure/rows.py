@@ -41,6 +41,17 @@ def sweep_points(records: list[Record]) -> list[dict]:
     return points
 
 
+def entries_of(point: dict) -> float | None:
+    """Entries that a request of a sparse MLA point reads, on average over batch and input sets; None of other points.
+
+    Points recorded before they said so have their FLOPs: FlashMLA's model, 2 * heads * entries * (d_qk + 512).
+    """
+    if "entries" in point or not point.get("lists") or not point.get("flops"):
+        return point.get("entries")
+    key = 576 if point["cache"] == "v32" else 512
+    return point["flops"] / (2 * point["heads"] * (key + 512)) / point["batch"]
+
+
 def counters_of(records: list[Record]) -> list[dict]:
     """What a profiler counted, one dict for each kernel of each variant, in the order of launches; the last record of
     each sweep point.

@@ -14,7 +14,7 @@ from .sweep_point import common, draw, fit, with_heads
 
 DECODE = "capturebook.kernels.sparse_mla:decode"
 
-SHAPES = ("flash", "pro", "hca", "window", "mixed", "v32")
+SHAPES = ("flash", "pro", "hca", "window", "mixed", "v32", "tp8")
 """Names of kernels.sparse_mla.shapes, which stand where importing brings torch; a test holds them equal."""
 
 

@@ -40,19 +40,17 @@ def fit(a: dict, l2_bytes: int, budget: int) -> Size:
     """
     from ..kernels.sparse_mla import formats_v32
     from ..kernels.sparse_mla.formats import page_stride
-    from ..kernels.sparse_mla.inputs import WINDOW_PAGE, extra_tokens
+    from ..kernels.sparse_mla.inputs import SHARE, WINDOW_PAGE, extra_tokens
     from ..kernels.sparse_mla.launch import HEAD_DIM
 
-    batch, lists = a["batch"], shape_of(a).inputs(a["context"])
+    batch, lists = a["batch"], _lists(a)
     page = lists["extra_page"]
     tokens = extra_tokens(a["context"], lists["ratio"], page)
     selected = min(lists["topk"], a["context"] // lists["ratio"])
     rows = {"bf16": 2 * HEAD_DIM, "fp8": page_stride(page) / page, "v32": formats_v32.TOKEN_BYTES}
     row = rows[a["cache"]]
-    # lengths are 7/8 and more, or half of all on average
     listed = min(lists["window"], a["context"]) + selected
-    least_rows = batch * listed * (7 / 8 if lists["lengths"] == "near" else 1 / 2)
-    sets = timing.cold_sets(least_rows * row, l2_bytes)
+    sets = timing.cold_sets(batch * listed * SHARE[lists["lengths"]] * row, l2_bytes)
     window = batch * WINDOW_PAGE if lists["window"] else WINDOW_PAGE
     whole = batch * tokens if selected else page
     least = batch * min(tokens, -(-max(selected, 1) // page) * page) if selected else page
@@ -67,11 +65,17 @@ def fit(a: dict, l2_bytes: int, budget: int) -> Size:
     return Size(sets, window, extra, left_out)
 
 
+def _lists(a: dict) -> dict:
+    """What the point's lists are. Full ones, which are what a server reads, and what targets and other figures are of;
+    the kernels read the lengths from the device all the same."""
+    return shape_of(a).inputs(a["context"], full=True)
+
+
 def draw(a: dict, size: Size, seed: int, device: str) -> list:
     """The input sets of one point."""
     from ..kernels.sparse_mla.inputs import make_inputs
 
-    named = shape_of(a).inputs(a["context"]) | {"window_slots": size.window_slots, "extra_slots": size.extra_slots}
+    named = _lists(a) | {"window_slots": size.window_slots, "extra_slots": size.extra_slots}
     return [
         make_inputs(seed + i, a["batch"], a["heads"], device=device, cache=a["cache"], **named)
         for i in range(size.sets)
@@ -79,7 +83,10 @@ def draw(a: dict, size: Size, seed: int, device: str) -> list:
 
 
 def common(a: dict, size: Size, inputs: list | None) -> dict:
-    """The part of the payload that the variants share: the point, what a call moves and computes, the floor."""
+    """The part of the payload that the variants share: the point, what a call moves and computes, the floor.
+
+    entries: that a request's lists hold, on average.
+    """
     payload = {name: a[name] for name in ("batch", "context", "heads", "cache")}
     payload |= {"shape": a.get("shape", "flash"), "lists": shape_of(a).title}
     payload |= {"sets": size.sets, "left_out": list(size.left_out), "tokens_per_second_means": TOKENS}
@@ -89,4 +96,5 @@ def common(a: dict, size: Size, inputs: list | None) -> dict:
 
     entries = sum(int(one.window_lengths.sum() + one.extra_lengths.sum()) for one in inputs) / len(inputs)
     cost = decode_cost(a["batch"], a["heads"], round(entries), cache=a["cache"])
-    return payload | {"bytes": cost.bytes, "flops": cost.flops, **floor_of(cost.bytes, cost.flops, a["rates"])}
+    payload |= {"entries": entries / a["batch"], "bytes": cost.bytes, "flops": cost.flops}
+    return payload | floor_of(cost.bytes, cost.flops, a["rates"])

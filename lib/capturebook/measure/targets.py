@@ -1,5 +1,7 @@
 """What sparse MLA decode is to reach on an H200, and whether a point does. Figures of the issue that asked for it."""
 
+from .rows import entries_of
+
 GPU = "H200"
 
 NEAR = 0.03
@@ -11,9 +13,12 @@ OVER_FLASHMLA = {
 }
 """Most that a call may take, as a share of FlashMLA's in the same process: {(shape, cache): {batch: ratio}}."""
 
-CONTEXT = 2048
-"""From this context on a request reads what the targets below are for, 128 tokens of the window and 512 entries; of a
-shorter one there are not so many, and a time would meet its target by doing less."""
+ENTRIES = {"flash": 640, "pro": 1152}
+"""What a request reads where the targets were set, by shape: 128 tokens of the window and all of the list of others."""
+
+ALIKE = 7 / 8
+"""From this share of them on a ratio counts, whose two times are of the same inputs. A time counts at all of them only:
+with fewer it would meet its target by doing less."""
 
 MICROSECONDS = {("flash", "bf16"): {1: 7.0, 8: 11.5, 32: 20.0, 64: 28.0, 128: 38.0, 256: 70.0}}
 """Most that a call may take where no peer reads the same format."""
@@ -26,25 +31,28 @@ SIMT_MICROSECONDS = {("flash", "bf16"): {1: 28.0, 64: 1200.0}}
 
 
 def judged(point: dict, ours: float, simt: float | None = None, flashmla: float | None = None) -> list[dict]:
-    """The targets of one point: [{what, found, target, least, met}] of those whose figures are there; us.
+    """The targets of one point: [{what, found, target, least, met, entries}] of those whose figures are there; us.
 
-    point: shape, cache, context, batch, gpu. met: "met", "equal" (within NEAR), "missed". None but on an H200.
+    point: as rows.sweep_points has it. met: "met", "equal" (within NEAR), "missed", or "unjudged", where a request read
+    too few of the `entries` that the target was set at. None but on an H200.
     """
     if GPU not in point.get("gpu", ""):
         return []
     key, batch = (point["shape"], point["cache"]), point["batch"]
-    asked = (("ours / FlashMLA", OVER_FLASHMLA, flashmla and ours / flashmla, False),)
-    if point["context"] >= CONTEXT:
-        asked += (
-            ("ours, µs", MICROSECONDS, ours, False),
-            ("SIMT / ours", SIMT_OVER, simt and simt / ours, True),
-            ("SIMT, µs", SIMT_MICROSECONDS, simt, False),
-        )
+    asked = (
+        ("ours / FlashMLA", OVER_FLASHMLA, flashmla and ours / flashmla, False, ALIKE),
+        ("ours, µs", MICROSECONDS, ours, False, 1),
+        ("SIMT / ours", SIMT_OVER, simt and simt / ours, True, ALIKE),
+        ("SIMT, µs", SIMT_MICROSECONDS, simt, False, 1),
+    )
     found = []
-    for what, targets, value, least in asked:
+    for what, targets, value, least, share in asked:
         target = targets.get(key, {}).get(batch)
         if target and value:
             short = target / value if least else value / target
             met = "met" if short <= 1 else "equal" if short <= 1 + NEAR else "missed"
-            found.append({"what": what, "found": value, "target": target, "least": least, "met": met})
+            full = ENTRIES[point["shape"]]
+            if (entries_of(point) or 0) < share * full:
+                met = "unjudged"
+            found.append({"what": what, "found": value, "target": target, "least": least, "met": met, "entries": full})
     return found

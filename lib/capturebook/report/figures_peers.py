@@ -4,6 +4,7 @@ from statistics import median
 
 from markupsafe import Markup
 
+from ..measure.rows import entries_of
 from ..measure.targets import judged
 from . import figures_counters, words
 from .block import Block, details, paragraph, table
@@ -63,9 +64,9 @@ def _beside(groups: list[list[dict]]) -> Block:
     """One shape and format over batch: ours, FlashMLA, SIMT, each with its ratio."""
     rows = [_point(group) for group in groups]
     first = groups[0][0]
-    columns = ["Batch", "Ours (µs)", "FlashMLA (µs)", "Ours / FlashMLA", "Target", "Floor (µs)", "Ours / floor"]
-    columns += ["SIMT (µs)", "SIMT / ours", "Heads", "Limited by"]
-    here = [n for n, _ in enumerate(columns) if n < 2 or any(row[n] for row in rows)]  # none: no such peer, no target
+    columns = ["Batch", "Entries a request", "Ours (µs)", "FlashMLA (µs)", "Ours / FlashMLA", "Target"]
+    columns += ["Floor (µs)", "Ours / floor", "SIMT (µs)", "SIMT / ours", "Heads", "Limited by"]
+    here = [n for n, _ in enumerate(columns) if n < 3 or any(row[n] for row in rows)]  # none: no such peer, no target
     peer = {p["kernel"]: p["config"] for group in groups for p in group if p["kernel"] in FLASHMLA and p["us"]}
     caption = f"{first['lists']}, {FORMATS[first['cache']]}, {first['heads']} heads, context {first['context']:,}"
     caption += f". {'; '.join(peer.values())}." if peer else ""
@@ -86,7 +87,7 @@ def _point(group: list[dict]) -> list:
     ours, flashmla, simt = (us.get(role) for role in ("ours", "flashmla", "simt"))
     targets = [_target(t) for t in _judged(group)]
     return [
-        f"batch {group[0]['batch']}", _us(ours), _us(flashmla),
+        f"batch {group[0]['batch']}", words.entries(group), _us(ours), _us(flashmla),
         f"{ours / flashmla:.2f}" if ours and flashmla else None,
         Markup("<br>").join(targets) if targets else None,
         f"{group[0]['floor_us']:.3g}" if group[0].get("floor_us") else None,
@@ -121,15 +122,22 @@ def _us(value: float | None) -> str | None:
 
 def _target(t: dict) -> Markup:
     what = t["what"].replace("ours / FlashMLA", "ratio")
-    said = f"{what} {'≥' if t['least'] else '≤'} {t['target']:g}: {MET[t['met']]}"
+    asked = f"{what} {'≥' if t['least'] else '≤'} {t['target']:g}"
+    if t["met"] == "unjudged":
+        return words.badge("skipped", f"{asked}: not judged, set at {t['entries']} entries")
+    said = f"{asked}: {MET[t['met']]}"
     return words.badge("fail" if t["met"] == "missed" else "pass", said)
 
 
 def targets_met(points: list[dict]) -> str:
-    """How many targets were met, and which were not, in a sentence or two; "" where no timed point has one."""
-    found = [(group[0], t) for group in _groups(points) for t in _judged(group)]
-    if not found:
+    """How many targets were met, and which were not, in a few sentences; "" where no timed point has one.
+
+    Also how full the lists were, if less than the targets were set at.
+    """
+    every = [(group[0], t) for group in _groups(points) for t in _judged(group)]
+    if not every:
         return ""
+    found = [(p, t) for p, t in every if t["met"] != "unjudged"]
     counts = {met: sum(t["met"] == met for _, t in found) for met in MET}
     said = f"{counts['met'] + counts['equal']} of {words.counted(len(found), 'target')} met"
     said += " (set for this kernel on an H200: a ratio to FlashMLA, or µs"
@@ -140,7 +148,19 @@ def targets_met(points: list[dict]) -> str:
             what = f"{t['what']} of {p['shape']} in {p['cache']}"
             missed.setdefault(what, []).append(p["batch"])
     places = [f"{what} at batch {words.listed(list(map(str, sorted(set(own)))))}" for what, own in missed.items()]
-    return f"{said}." + (f" Missed: {'; '.join(places)}." if missed else "")
+    told = [f"{said}."] if found else []
+    told += [f"Missed: {'; '.join(places)}."] if missed else []
+    return " ".join([*told, *_fewer(every)])
+
+
+def _fewer(every: list[tuple[dict, dict]]) -> list[str]:
+    """That lists held fewer entries than the targets of these points were set at, if so."""
+    shares = [(entries_of(p) or 0) / t["entries"] for p, t in every]
+    if min(shares) >= 1:
+        return []
+    left = [t["what"] for _, t in every if t["met"] == "unjudged"]
+    so = f", so {words.counted(len(left), 'target')} are not judged ({'; '.join(dict.fromkeys(left))})" if left else ""
+    return [f"Lists held {words.span([100 * s for s in shares])} % of the entries that the targets were set at{so}."]
 
 
 def _left(points: list[dict]) -> list[Block]:
@@ -157,8 +177,8 @@ def _left(points: list[dict]) -> list[Block]:
 
 def _variants(points: list[dict]) -> Block:
     """One row for each variant of each point."""
-    columns = ["What", "Lists", "Cache", "Batch", "Heads", "Computed", "Median (µs)", "Times the floor"]
-    columns += ["SIMT over this", "This over FlashMLA", "Limited by", "Configuration"]
+    columns = ["What", "Lists", "Cache", "Batch", "Entries a request", "Heads", "Computed"]
+    columns += ["Median (µs)", "Times the floor", "SIMT over this", "This over FlashMLA", "Limited by", "Configuration"]
     rows = []
     for group in _groups(points):
         us = {role: median(p["us"]) for role, p in _roles(group).items()}
@@ -167,8 +187,8 @@ def _variants(points: list[dict]) -> Block:
             own = median(p["us"])
             rows.append(
                 [
-                    p["kernel"], p["lists"], p["cache"], p["batch"], p["heads"], p.get("padded_heads"), f"{own:.2f}",
-                    words.of_floor(p),
+                    p["kernel"], p["lists"], p["cache"], p["batch"], words.entries([p]), p["heads"],
+                    p.get("padded_heads"), f"{own:.2f}", words.of_floor(p),
                     f"{simt / own:.1f}" if simt and p["kernel"] != "simt" else None,
                     f"{own / flashmla:.2f}" if flashmla and p["kernel"] not in FLASHMLA else None,
                     limit(p), p.get("config"),

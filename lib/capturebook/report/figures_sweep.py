@@ -4,6 +4,7 @@ from statistics import median
 
 from markupsafe import Markup
 
+from ..measure.rows import entries_of
 from . import draw, words
 from .block import Block, paragraph, table
 
@@ -15,7 +16,11 @@ def sweep_table(points: list[dict]) -> Block:
     """Every point of the sweep (see measure.rows.sweep_points), those that were not timed with their reason."""
     columns = ["Kernel", "Tuning", "Batch", "Context", "Status", "Median (µs)", "Fastest to slowest (µs)", "Samples",
                "Floor (µs)", "Times the floor", "Bound by", "GB/s", "TFLOP/s", "tok/s", "Configuration"]  # fmt: skip
-    return table(columns, [_row(p) for p in points])
+    rows = [_row(p) for p in points]
+    if any(map(entries_of, points)):  # other steps have no lists
+        columns.insert(4, "Entries a request")
+        rows = [[*row[:4], words.entries([p]), *row[4:]] for row, p in zip(rows, points)]
+    return table(columns, rows)
 
 
 def _row(p: dict) -> list:
@@ -70,6 +75,8 @@ def sweep(points: list[dict]) -> Block:
         f"floor, {_said(timed, 'work', WORK)}, at what the GPU reaches (rates: {sources}). "
         f"tok/s means {_said(timed, 'tokens_per_second_means', 'batch over time')}."
     )
+    if any(map(entries_of, timed)):
+        caption += f" Entries that a request reads, on average: {_entries(timed)}."
     missed = list(dict.fromkeys(line for p in timed for line in p.get("left_out", [])))
     if missed:
         caption += f" Left out: {words.listed(missed)}."
@@ -107,6 +114,12 @@ def _panels(panels: list[tuple], axis: str) -> str:
 
 def _said(points: list[dict], name: str, otherwise: str) -> str:
     """What the points say of themselves; runs made before they said it had the built-in kernels alone."""
+def _entries(points: list[dict]) -> str:
+    """`598 to 601 (V4-Flash, 128 + 512 tokens), ...` of each shape."""
+    named = dict.fromkeys(p["lists"] for p in points if p.get("lists"))
+    return ", ".join(f"{words.entries([p for p in points if p.get('lists') == name])} ({name})" for name in named)
+
+
     return "; ".join(dict.fromkeys(p.get(name, otherwise) for p in points))
 
 

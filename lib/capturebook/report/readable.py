@@ -90,6 +90,8 @@ class Shaped(Timed):
     cache: Literal["bf16", "fp8", "v32"]
     heads: int
     context: int
+    flops: float
+    entries: float | None = None
     config: str
     floor_bound: str
     share: float

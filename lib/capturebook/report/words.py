@@ -5,6 +5,7 @@ from collections import Counter
 
 from markupsafe import Markup
 
+from ..measure.rows import entries_of
 from ..records import Arm, Record
 
 STATUSES = {
@@ -144,6 +145,18 @@ def breakable(name: str) -> Markup:
 def of_floor(point: dict) -> str | None:
     """How many times its floor a time is: 4.7; None where there is no floor or no time."""
     return f"{1 / point['share']:,.3g}" if point.get("share") else None
+
+
+def entries(points: list[dict]) -> str | None:
+    """Entries that a request of these points reads on average, from fewest to most; None where none has lists."""
+    found = [n for n in map(entries_of, points) if n is not None]
+    return span(found) if found else None
+
+
+def span(values: list[float]) -> str:
+    """`601`, `598 to 601`, in whole numbers."""
+    least, most = f"{min(values):.0f}", f"{max(values):.0f}"
+    return least if least == most else f"{least} to {most}"
 
 
 def traced(record: Record) -> bool:

@@ -16,7 +16,7 @@ their own: lane t of a row's four has columns 16 t to 16 t + 15 of a group, and 
 All slots that a program reads lie in shared memory from the start: loaded one tile ahead of its row, as tl.dot's
 kernels do, an index comes from memory no faster than a tile is done with.
 
-What bounds 8 requests of 640 entries in fp8 (one H200, ncu, 30 Nov 2026, triton 3.6): latency. Of the kernel's 13.0 us
+What bounds 8 requests of 598 entries in fp8 (one H200, ncu, 30 Nov 2026, triton 3.6): latency. Of the kernel's 13.0 us
 DRAM is busy 6 %, L2 16, shared memory and L1 40, tensor cores 10. 128 CTAs on 132 SMs are one warp a scheduler, which
 issues in 33 % of its cycles; what it waits for an instruction, in cycles: 0.52 for the last instruction's result, 0.42
 for memory, 0.36 for shared memory, 0.15 at barriers. (mma: 13.6 us, issues in 23 %. FlashMLA: 15.6 and its combine.)

@@ -13,7 +13,10 @@ WINDOW_PAGE, EXTRA_PAGE = 256, 64
 """Tokens a page of the two caches, as servers lay V4 out (an extra token stands for four of the context)."""
 
 Kind = Literal["random", "peaked", "sink"]
-Lengths = Literal["near", "uniform"]
+Lengths = Literal["near", "full", "uniform"]
+
+SHARE: dict[Lengths, float] = {"near": 7 / 8, "full": 1.0, "uniform": 1 / 2}
+"""Least share of what there is that lists hold by their lengths; of uniform ones the mean."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,10 @@ def make_inputs(
     """Inputs whose values, lengths and indices follow `seed` and whose shapes do not.
 
     Lists are `window` and `topk` wide, the second may be 0. A request's lengths lie between 7/8 and all of
-    min(window, context) and min(topk, context // ratio); beyond them stands -1. lengths "uniform": both together lie
-    anywhere from 1 to what there is, the window first. Its window is a run of tokens inside one page, its extra tokens
-    are distinct and lie anywhere in its own pages; `holes` is the share of entries turned into -1 before the length.
+    min(window, context) and min(topk, context // ratio); beyond them stands -1. lengths "full": all of that, as of V4's
+    requests from a context of 2048 on; "uniform": both together lie anywhere from 1 to that, the window first. Its
+    window is a run of tokens inside one page, its extra tokens are distinct and lie anywhere in its own pages; `holes`
+    is the share of entries turned into -1 before the length.
     ratio: context tokens that an extra token stands for (4 in CSA layers, 128 in HCA, 1 in V3.2, whose window is 0).
     kind: "random", normal values; "peaked", each head's query points at one of its tokens, more or less strongly;
     "sink", sinks that outweigh all tokens. Caches of `window_slots` and `extra_slots` rows (default: enough for the
@@ -87,8 +91,10 @@ def make_inputs(
     def integers(low, high, *shape):
         return torch.randint(low, high, shape, device=device, generator=generator)
 
-    def near(longest):
-        return (longest - integers(0, longest // 8 + 1, batch)).int()
+    def long(longest):
+        if lengths == "near":
+            return (longest - integers(0, longest // 8 + 1, batch)).int()
+        return torch.full((batch,), longest, dtype=torch.int32, device=device)
 
     def padded(slots, length):
         keep = torch.arange(slots.shape[1], device=device) < length[:, None]
@@ -101,7 +107,7 @@ def make_inputs(
     extra_cache = normal(_pool(extra_slots, "extra_slots", batch * tokens, extra_page), key)
 
     available = min(topk, context // ratio)
-    window_lengths = near(min(window, context))
+    window_lengths = long(min(window, context))
     if lengths == "uniform":
         both = integers(1, min(window, context) + available + 1, batch).int()
         window_lengths = both.clamp(max=min(window, context))
@@ -110,7 +116,7 @@ def make_inputs(
     start = page * WINDOW_PAGE + integers(0, WINDOW_PAGE - window + 1, batch)
     window_indices = padded(start[:, None] + torch.arange(window, device=device), window_lengths)
 
-    extra_lengths = near(available) if lengths == "near" else both - window_lengths
+    extra_lengths = both - window_lengths if lengths == "uniform" else long(available)
     page = torch.randperm(len(extra_cache) // extra_page, device=device, generator=generator)
     chosen = torch.zeros(batch, topk, dtype=torch.long, device=device)
     if available:

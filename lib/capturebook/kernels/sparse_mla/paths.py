@@ -3,7 +3,7 @@
 GLUON_BATCH = {"bf16": 32, "fp8": 16}
 """Least batch of 64 heads, by cache format, for which the Gluon kernels in tiles of 64 heads were seen to be faster.
 
-us a call on an H200 (30 Nov 2026, triton 3.6), 128 + 512 entries, Gluon (mma) in one run: bf16 22.0 (28.4) at 32, 29.0
+us a call on an H200 (30 Nov 2026, triton 3.6), 600 entries, Gluon (mma) in one run: bf16 22.0 (28.4) at 32, 29.0
 (38.9) at 64 and 68.3 (110.8) at 256; fp8 20.0 (21.8) at 16. Not timed, and mma's: 9 to 15 requests, in bf16 9 to 31.
 128 heads count as twice the batch, which was not held against mma either.
 """

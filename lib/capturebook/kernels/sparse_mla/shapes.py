@@ -11,7 +11,8 @@ class Shape:
     """What one kind of layer asks of `decode`, whatever batch and context.
 
     heads and cache None: as the caller says. `topk` extra tokens are chosen of context / ratio, 0 for none, None for
-    all of them in a list padded to 64 (HCA). lengths: see `make_inputs`.
+    all of them in a list padded to 64 (HCA). lengths: see `make_inputs`; "near" where steps and tests meet lengths
+    that differ from seed to seed.
     """
 
     title: str
@@ -23,11 +24,16 @@ class Shape:
     window: int = 128
     cache: str | None = None
 
-    def inputs(self, context: int) -> dict:
-        """Keywords of `make_inputs` for a context, all but seed, batch, heads, cache and pools."""
+    def inputs(self, context: int, full: bool = False) -> dict:
+        """Keywords of `make_inputs` for a context, all but seed, batch, heads, cache and pools.
+
+        full: lists hold all that there is, unless mixed lengths are what the shape is for.
+        """
         wide = -(-(context // self.ratio) // 64) * 64 if self.topk is None else self.topk
         given = ("ratio", "extra_page", "lengths", "window")
         same = {name: value for name, value in asdict(self).items() if name in given}
+        if full and self.lengths == "near":
+            same["lengths"] = "full"
         return {"context": context, "topk": wide, **same}
 
 
@@ -38,6 +44,7 @@ SHAPES = {
     "window": Shape("window alone, 128 tokens", topk=0),
     "mixed": Shape("V4-Flash, 1 to 640 tokens", lengths="uniform"),
     "v32": Shape("V3.2, 2048 tokens", heads=128, topk=2048, ratio=1, window=0, cache="v32"),
+    "tp8": Shape("V4-Flash on one of eight ranks, 128 + 512 tokens", heads=8),
 }
 """By name. "mixed": lengths that differ from request to request, as one captured graph meets them."""
 
