@@ -90,8 +90,9 @@ def _places(record: Record):
 
 
 def place_name(place: dict) -> str:
-    """What a record calls a place: `batch 8, context 2048 of 131072`."""
-    return f"batch {place['batch']}, context {place['context']} of {place['max_context']}"
+    """What a record calls a place: `batch 8, context 2048 of 131072`; `, full lengths` where it says which."""
+    lengths = f", {place['lengths']} lengths" if "lengths" in place else ""
+    return f"batch {place['batch']}, context {place['context']} of {place['max_context']}{lengths}"
 
 
 def sample_name(place: dict, variant: str) -> str:

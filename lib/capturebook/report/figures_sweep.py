@@ -64,10 +64,10 @@ def sweep(points: list[dict]) -> Block:
     panels = {_panel(p, axis) for p in timed}
     panels = sorted(panels, key=lambda panel: [named.index(panel[2]), panel[0] or 0, panel[1] or 0])
     variants = list(dict.fromkeys(_series(p) for p in timed))
-    best = max(timed, key=lambda p: p["tokens_per_second"])
+    best = max(timed, key=lambda p: p["tokens_per_second"] or 0)
     alt = (
         f"Time over {axis} for {', '.join(variants)}{_panels(panels, axis)}. "
-        f"Most tokens a second: {best['tokens_per_second']:,.0f} with {best['variant']}, {words.point(best)}."
+        f"Most tokens a second: {best['tokens_per_second'] or 0:,.0f} with {best['variant']}, {words.point(best)}."
     )
     sources = words.listed(list(dict.fromkeys(p["floor_source"] for p in timed if p.get("floor_source"))) or ["none"])
     caption = (
@@ -87,6 +87,8 @@ def sweep(points: list[dict]) -> Block:
 def _panel(p: dict, axis: str) -> tuple:
     """What a panel is for: the sizes of a point that its horizontal axis does not show."""
     lists = (p["lists"], "" if p["cache"] == "v32" else p["cache"]) if p.get("lists") else ()
+    if p.get("key_format"):
+        lists = (f"{p['key_format']} keys", f"{p['lengths']} lengths" if p.get("lengths") else "")
     shape = f"{p['layer']} layer" if p.get("layer") else ", ".join(word for word in lists if word)
     return (p["context"] if axis == "batch" else p["batch"], p.get("max_context"), shape)
 
@@ -112,14 +114,14 @@ def _panels(panels: list[tuple], axis: str) -> str:
     return f", one panel for each of: {'; '.join(titles)}" if titles else ""
 
 
-def _said(points: list[dict], name: str, otherwise: str) -> str:
-    """What the points say of themselves; runs made before they said it had the built-in kernels alone."""
 def _entries(points: list[dict]) -> str:
     """`598 to 601 (V4-Flash, 128 + 512 tokens), ...` of each shape."""
     named = dict.fromkeys(p["lists"] for p in points if p.get("lists"))
     return ", ".join(f"{words.entries([p for p in points if p.get('lists') == name])} ({name})" for name in named)
 
 
+def _said(points: list[dict], name: str, otherwise: str) -> str:
+    """What the points say of themselves; runs made before they said it had the built-in kernels alone."""
     return "; ".join(dict.fromkeys(p.get(name, otherwise) for p in points))
 
 
@@ -160,7 +162,7 @@ def _draw_series(axes, axis: str, points: list[dict], variant: str, style: tuple
 
 
 def _draw_floor(axes, axis: str, points: list[dict]) -> None:
-    """The variants of a point share its floor: they do the same work."""
-    floors = {p[axis]: p["floor_us"] for p in points if p.get("floor_us")}
+    """The variants of a point share its floor: they do the same work, but for a part of it that is timed alone."""
+    floors = {p[axis]: p["floor_us"] for p in points if p.get("floor_us") and p.get("part", "whole") == "whole"}
     if floors:
         axes.plot(list(floors), list(floors.values()), color="#56636f", linestyle=(0, (1, 1.5)), label="floor")

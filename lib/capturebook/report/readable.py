@@ -71,7 +71,7 @@ class Point(_Holds):
 
 
 class Timed(Point):
-    tokens_per_second: float
+    tokens_per_second: float | None
     floor_us: float | None = None
     floor_bound: str | None = None
     share: float | None = None
@@ -96,6 +96,19 @@ class Shaped(Timed):
     floor_bound: str
     share: float
     gpu: str = ""
+
+
+class Judged(Timed):
+    """A point of the indexer or of a step, which may have targets: see measure.targets_parts."""
+
+    median_us: float
+    gpu: str = ""
+    part: str = "whole"
+    lengths: str = ""
+    max_context: int | None = None
+    kernels: int = 0
+    read_share: float | None = None
+    scratch_a_row: float = 0.0
 
 
 class Interpreted(_Holds):
@@ -144,7 +157,8 @@ def _read(record: Record) -> None:
         Asked(**asked)
         Places(**record.payload)
         for point in sweep_points([record]):
-            kind = (Shaped if point.get("lists") else Timed) if point["us"] else Point
+            judged = Judged if "key_format" in point or "subject" in point else Timed
+            kind = (Shaped if point.get("lists") else judged) if point["us"] else Point
             kind(**point)
     elif record.kind == "interpret":
         Interpreted(**record.payload)

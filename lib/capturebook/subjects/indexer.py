@@ -4,6 +4,7 @@ The cache of keys, the page table and the lengths are static buffers, as in a se
 grow in place between calls, and one graph must serve all of them.
 """
 
+from collections.abc import Iterable
 from functools import partial
 
 import torch
@@ -27,18 +28,22 @@ def build(
     context: int = 8192,
     max_context: int = 131072,
     topk: int = 512,
-    key_format: str = "bf16",
+    key_format: str | Iterable[str] = "bf16",
+    lengths: str | Iterable[str] = "near",
 ) -> Step:
     """The indexer on CUDA, or on a CPU. context: what a request has when its lengths are grown; max_context: what its
-    page table has room for; key_format: "bf16", or "fp8" in the packed pages of servers. The selection is judged as a
-    set against float64 scores, so that equal scores may fall either way: see `kernels.indexer.error`.
+    page table has room for; key_format: "bf16", or "fp8" in the packed pages of servers; lengths: how long requests are
+    then, "near", 7/8 of the context at least, or "full". Of several formats or lengths the step has the first, the
+    sweep all. The selection is judged as a set against float64 scores, so that equal scores may fall either way: see
+    `kernels.indexer.error`.
 
     Raises ValueError naming the option.
     """
     if kernel not in TUNERS:
         raise ValueError(f"kernel: {kernel!r}; allowed: {', '.join(TUNERS)}")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    held = make_inputs(0, batch, context, max_context, device, key_format=key_format)
+    key_format, drawn = (one if isinstance(one, str) else next(iter(one)) for one in (key_format, lengths))
+    held = make_inputs(0, batch, context, max_context, device, key_format=key_format, lengths=drawn)
     grown, lengths = held.lengths.clone(), held.lengths
     growth = max(1, context // RATIO // 64)
 
