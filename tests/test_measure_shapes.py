@@ -2,9 +2,15 @@
 
 import pytest
 
+from capturebook.kernels.sparse_mla.cost import decode_cost
 from capturebook.kernels.sparse_mla.shapes import SHAPES
-from capturebook.measure import sweep, sweep_point
-from capturebook.params import Params
+from capturebook.measure import sweep, sweep_point, variants
+from capturebook.measure.floors import floor_of
+from capturebook.measure.rows import entries_of, sweep_points
+from capturebook.params import Params, load_preset, validate
+from capturebook.records import Record
+from capturebook.report import figures_peers, figures_sweep
+from capturebook.report.readable import unreadable
 from sweep_cases import at
 
 
@@ -100,3 +106,54 @@ def test_lengths_of_the_mixed_shape_cover_what_there_is():
     assert both.min() < 100 and both.max() > 540 and (one.window_lengths == both.clamp(max=128)).all()
     assert ((one.window_indices >= 0).sum(1) == one.window_lengths).all()
     assert ((one.extra_indices >= 0).sum(1) == one.extra_lengths).all()
+
+
+HELD = {"flash": 640, "tp8": 640, "mixed": 320.5, "hca": 128 + 64, "window": 128, "pro": 1152, "v32": 2048}
+"""Entries that a request's lists hold at a context of 8192, by shape: V4's and V3.2's own figures."""
+
+
+def planted(probe) -> Record:
+    """A point as a GPU would leave it, with made-up times of ours and FlashMLA's, and the stock kernel's."""
+    asked = sweep_point.with_heads(probe.subject.options)
+    payload = sweep_point.common(asked, sweep_point.Size(8, 256, 64), None)
+    cost = decode_cost(asked["batch"], asked["heads"], int(HELD[asked["shape"]] * asked["batch"]), asked["cache"])
+    rates = {"tb_s": 4.63, "tflops": 795.0, "source": "preset"}
+    payload |= {"bytes": cost.bytes, "flops": cost.flops, **floor_of(cost.bytes, cost.flops, rates)}
+    payload |= {"entries": float(HELD[asked["shape"]]), "gpu": "NVIDIA H200"}
+    us = {"simt": 900.0, "auto": 9.0, "flashmla": 10.0, "flashmla_prefill": 10.0}
+    samples = {name: [us[v["kernel"]] + n for n in range(3)] for name, v in asked["variants"].items()}
+    payload["variants"] = {
+        name: {
+            **variant,
+            "config": "BLOCK_H=16",
+            "padded_heads": variants.padded_heads(variant, asked["heads"], "BLOCK_H=16"),
+        }
+        | sweep.speed(samples[name], payload)
+        for name, variant in asked["variants"].items()
+    }
+    common = {"run": "r", "nonce": "n", "kind": "sweep", "subject": probe.subject, "started": "", "ended": ""}
+    return Record(probe=probe.id, status="pass", samples=samples, payload=payload, **common)
+
+
+def test_the_preset_has_a_row_of_every_shape_and_the_report_shows_them():
+    params = validate(load_preset("sparse_mla"))
+    probes = sweep.plan_sweep(params, {})
+    places = [(p.subject.options["shape"], p.subject.options["cache"], p.subject.options["batch"]) for p in probes]
+    assert {shape for shape, _, _ in places} == set(SHAPES) == set(HELD) and len(set(places)) == len(places)
+    assert {("tp8", "fp8", 1), ("hca", "fp8", 64), ("window", "fp8", 8), ("mixed", "fp8", 64)} <= set(places)
+    records = [planted(probe) for probe in probes]
+    assert [unreadable(record) for record in records] == [""] * len(records)
+    points = sweep_points(records)
+    assert {p["shape"]: entries_of(p) for p in points} == HELD
+    text = figures_peers.compared(points).text
+    rank = text[text.index("V4-Flash TP8, 128 + 512 tokens, fp8 pages, 8 heads, context 8,192.") :]
+    assert "8, ours as 16, FlashMLA as 64" in rank.splitlines()[3] and rank.splitlines()[3].split()[:3] == [
+        "batch",
+        "1",
+        "640",
+    ]
+    for shape in ("HCA, 128 + context/128 tokens", "window alone, 128 tokens"):
+        assert f"{shape}, fp8 pages, 64 heads, context 8,192." in text
+    assert "not judged" not in text and "Lists held" not in text, "lists are full"
+    html = figures_sweep.sweep([p for p in points if p["shape"] in ("tp8", "hca")]).html
+    assert "192 (HCA, 128 + context/128 tokens)" in html and "640 (V4-Flash TP8, " in html

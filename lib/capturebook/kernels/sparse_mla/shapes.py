@@ -44,7 +44,7 @@ SHAPES = {
     "window": Shape("window alone, 128 tokens", topk=0),
     "mixed": Shape("V4-Flash, 1 to 640 tokens", lengths="uniform"),
     "v32": Shape("V3.2, 2048 tokens", heads=128, topk=2048, ratio=1, window=0, cache="v32"),
-    "tp8": Shape("V4-Flash on one of eight ranks, 128 + 512 tokens", heads=8),
+    "tp8": Shape("V4-Flash TP8, 128 + 512 tokens", heads=8),
 }
 """By name. "mixed": lengths that differ from request to request, as one captured graph meets them."""
 
