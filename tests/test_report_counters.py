@@ -3,6 +3,12 @@
 Only the stall "made_up", and the record that another one replaces, are planted.
 """
 
+import json
+from types import SimpleNamespace
+
+import fake_run
+from capturebook.chain import parts
+from capturebook.chain.folder import RunFolder
 from capturebook.measure.rows import counters_of
 from capturebook.records import Record, Subject
 from capturebook.report import figures_peers
@@ -72,3 +78,17 @@ def test_points_that_miss_their_target_come_first_with_their_counters():
     assert "a barrier 7.43, memory 7.39" in lines[4] and "memory 14.23, made_up 2.00" in lines[5]
     assert text.index("Limited by bytes") < text.index("Counters by") < text.index("Configuration")
     assert "Counters" not in figures_peers.compared(points).text
+
+
+def test_notebook_04_shows_them_where_the_run_has_them(tmp_path, repo):
+    """Its own cell, beside times of the same point; a run that they were not added to has none."""
+    cells = json.loads((repo / "notebooks" / "04_throughput_sweep.ipynb").read_text(encoding="utf-8"))["cells"]
+    (cell,) = ("".join(c["source"]) for c in cells if "figures_peers.compared" in "".join(c["source"]))
+    (cell,) = (line for line in cell.splitlines() if "figures_peers.compared" in line)
+    here = {**COMMON, "gpu": "NVIDIA H200"}
+    names = {"points": [point("auto", [13.9], 64, **here)], "figures_peers": figures_peers, "parts": parts}
+    for name, records in (("with", RECORDS), ("without", [])):
+        run = fake_run.write(tmp_path / name, [r.model_copy(update={"nonce": "f00d"}) for r in records])
+        shown = eval(cell, {**names, "session": SimpleNamespace(run=RunFolder.open(run))}).text
+        assert ("Counters by ncu 2025.3.1 on an NVIDIA H200" in shown) == (name == "with")
+        assert ("flash in fp8, batch 8" in shown) == (name == "with") and "13.90" in shown

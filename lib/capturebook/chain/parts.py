@@ -160,6 +160,13 @@ def sweep(session) -> list[Record]:
 
 
 def compiled_for_cpu(session) -> list[Record]:
+def counters(session) -> list[dict]:
+    """What `capturebook counters` added to this run about points of its sweep; [] as long as it was not called."""
+    from ..measure.rows import counters_of
+
+    return counters_of(session.run.records()[0])
+
+
     """On a machine without a GPU, the step and its twin compiled by Inductor for the CPU; elsewhere nothing.
 
     Kind `trace`, so that the judge, who asks about CUDA, does not take them for evidence. Small sizes: it is the
