@@ -159,7 +159,6 @@ def sweep(session) -> list[Record]:
     return session.outcomes(plan_own_sweep(params, own_options(session), takes, mode, found))
 
 
-def compiled_for_cpu(session) -> list[Record]:
 def counters(session) -> list[dict]:
     """What `capturebook counters` added to this run about points of its sweep; [] as long as it was not called."""
     from ..measure.rows import counters_of
@@ -167,6 +166,7 @@ def counters(session) -> list[dict]:
     return counters_of(session.run.records()[0])
 
 
+def compiled_for_cpu(session) -> list[Record]:
     """On a machine without a GPU, the step and its twin compiled by Inductor for the CPU; elsewhere nothing.
 
     Kind `trace`, so that the judge, who asks about CUDA, does not take them for evidence. Small sizes: it is the
