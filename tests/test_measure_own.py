@@ -183,6 +183,7 @@ def no_gpu_needed(monkeypatch):
     monkeypatch.setattr(timing, "time_single", time_all)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 33, 1 << 33))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
 
 
 def swept(name: str, compiled: str = "", **args) -> dict:
@@ -197,6 +198,7 @@ def test_a_point_is_checked_then_timed(no_gpu_needed):
     assert done["status"] == "pass" and done["payload"]["left"] == {}
     assert list(done["samples"]) == ["step", "twin", "step, compile=eager", "twin, compile=eager"]
     assert done["samples"]["step"] == [687.0] * 5, "180 MB of inputs of 256 KiB each"
+    assert (done["payload"]["subject"], done["payload"]["gpu"]) == (f"{GPU_STEPS}:plain", "NVIDIA H200")
     assert done["payload"]["floor_us"] == pytest.approx(2 * (1 << 18) / 1e6) and done["payload"]["left_out"] == []
     assert done["payload"]["variants"]["step"]["gbps"] == pytest.approx(2 * (1 << 18) / 687e-6 / 1e9)
     assert done["payload"]["method"] == own_sweep.MANY and len(done["checks"]) == 8

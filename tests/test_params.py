@@ -31,6 +31,7 @@ SHIPPED = [
     "decode_step",
     "decode_step_tp1",
     "glue",
+    "glue_mhc",
     "gpu",
     "h200",
     "indexer",

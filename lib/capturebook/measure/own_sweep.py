@@ -123,9 +123,12 @@ class _Point:
     step: Any
 
     def measure(self) -> dict:
+        import torch
+
         ctx, asked = self.ctx, self.ctx.probe.subject.options
         side = Side(self.step)
         payload = {"batch": asked["batch"], "context": asked.get("context"), "left": {}}
+        payload |= {"subject": ctx.probe.subject.target, "gpu": torch.cuda.get_device_name()}
         variants = self._variants(side, payload["left"])
         alone = any(variant.side.alone for variant in variants)
         inputs = own_inputs.draw(self.step, ctx.seed, alone, ctx.args["memory_gib"])

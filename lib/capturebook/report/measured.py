@@ -5,6 +5,7 @@ from ..records import Record
 from . import words
 from .figures_decode_jobs import of_part, said_of_buckets, said_of_compile
 from .figures_peers import FLASHMLA, targets_met
+from .figures_targets import met
 
 
 def timed(points: list[dict]) -> str:
@@ -23,11 +24,11 @@ def found(points: list[dict]) -> str:
     if model := whole(done):
         return _of_the_model(model)
     ours = [p for p in done if p["kernel"] not in FLASHMLA] or done
-    best = max(ours, key=lambda p: p["tokens_per_second"])
+    best = max(ours, key=lambda p: p["tokens_per_second"] or 0)
     floor = f", {words.of_floor(best)} times the floor" if best.get("share") else ""
     where = f"{best['variant']} at {words.point(best)}{floor}"
-    said = f"Most tokens a second: {best['tokens_per_second']:,.0f} by {where}."
-    return " ".join(filter(None, [said, targets_met(points)]))
+    said = f"Most tokens a second: {best['tokens_per_second'] or 0:,.0f} by {where}."
+    return " ".join(filter(None, [said, targets_met(points), met(points)]))
 
 
 def _of_the_model(rows: list[dict]) -> str:

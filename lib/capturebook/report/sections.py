@@ -14,6 +14,7 @@ from . import (
     figures_decode_jobs,
     figures_peers,
     figures_sweep,
+    figures_targets,
     launches,
     needs,
     rivals,
@@ -85,7 +86,8 @@ def _throughput(data: RunData) -> list[Block]:
     if any(p.get("layer") for p in points) or figures_decode_jobs.jobs(data.records):
         return [figures_decode.decode(data.records, data.gpu)]
     beside = [figures_peers.compared(points, counters_of(data.records))] if any(p.get("lists") for p in points) else []
-    return [figures_sweep.sweep(points), *beside]
+    asked = [figures_targets.asked(points)] if figures_targets.met(points) else []
+    return [figures_sweep.sweep(points), *beside, *asked]
 
 
 def _notes(data: RunData) -> list[str]:
