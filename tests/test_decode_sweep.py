@@ -1,4 +1,4 @@
-"""The decode step's sweep without a GPU: rungs, plan, classes of a trace, the story's arithmetic."""
+"""The decode step's sweep without a GPU: rungs, plan, classes of a trace."""
 
 from types import SimpleNamespace
 
@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from capturebook.chain import parts
-from capturebook.chain.folder import RunFolder
-from capturebook.measure import amdahl, decode_model, decode_plan, decode_point, decode_warm
+from capturebook.measure import decode_model, decode_plan, decode_story, decode_warm
 from capturebook.measure.decode_variants import LADDER, RUNGS, STOCK, Switches, function
 from capturebook.measure.kernel_classes import CLASSES, labelled, launched, part, parted, profile, times
-from capturebook.measure.rows import place_name, sweep_points
+from capturebook.measure.rows import place_name
 from capturebook.params import load_preset, validate
 from capturebook.records import Record
-from capturebook.report import conclusions, figures_decode, figures_sweep
+from capturebook.report import figures_decode
 from capturebook.subjects.decode_step.ops import GLUE
 from capturebook.subjects.decode_step.step import TOLERANCE, assemble
 
@@ -138,7 +137,7 @@ def test_all_rungs_at_one_place_and_the_ends_everywhere():
         for context in (2048, 8192, 32768, 131072) if batch != 8 else (8192,):
             assert {("csa", batch, context, 131072), ("hca", batch, context, 131072)} <= set(at)
         assert ("swa", batch, 8192, 131072) in at and ("swa", batch, 2048, 131072) not in at
-    story = {rung for pair in decode_model.INDEXER for rung in pair} | {decode_model.STOCK, decode_model.MMA}
+    story = {rung for pair in decode_story.INDEXER for rung in pair} | {decode_story.STOCK, decode_story.MMA}
     far = next(p for a in points for p in a["places"] if p["max_context"] == 2**20)
     assert story <= set(far["variants"]), "the indexer's gain is told of a maximum context"
     assert all({"stock", "stock, mma", "and overlap"} <= set(p["variants"]) for a in points for p in a["places"])
@@ -157,117 +156,6 @@ def test_compilations_come_first_and_side_by_side():
     fields = [field for unit in decode_warm.UNITS.values() for _, found in unit for field in found]
     assert all(set(given) <= switches for unit in decode_warm.UNITS.values() for given, _ in unit)
     assert set(fields) == {*GLUE, "attend", "select", "route", "combine"}, "what Triton has a part in"
-
-
-def test_a_layer_without_context_stands_for_all_contexts():
-    points = [timed("stock", "csa", 10.0), timed("stock", "hca", 5.0), timed("stock", "swa", 1.0)]
-    far = [{**point, "context": 32768} for point in points[:2]]
-    near, other = decode_model.whole([*points, *far])
-    assert near["us"] == other["us"] and other["context"] == 32768
-    assert decode_model.whole([*far, timed("stock", "swa", 1.0, batch=8)]) == [], "of another batch it is not"
-
-
-def timed(variant, layer, us, batch=64, **classes):
-    """A point as `rows.sweep_points` gives it."""
-    classes = dict.fromkeys(CLASSES, 0.0) | classes if classes else None
-    launches = classes and dict.fromkeys(CLASSES, 2)
-    place = {"batch": batch, "context": 8192, "max_context": 131072, "ends_us": 5.0}
-    point = {"variant": variant, "layer": layer, "us": [us], "median_us": us, "classes": classes, "launches": launches}
-    return point | place
-
-
-def test_the_whole_model_from_its_layers():
-    points = [timed("stock", kind, us, attention=us / 2, glue=us / 2) for kind, us in (("swa", 1.0), ("csa", 10.0))]
-    assert decode_model.whole(points) == [], "no layer of the third kind"
-    (row,) = decode_model.whole([*points, timed("stock", "hca", 100.0, attention=100.0)])
-    assert row["us"] == 2 + 210 + 2000 + 5 and row["tokens_per_second"] == pytest.approx(64e6 / row["us"])
-    assert row["classes"]["attention"] == 1 + 105 + 2000 and row["launches"]["gemm"] == 86
-    assert decode_model.share(row, "attention") == pytest.approx(2106 / 2212)
-    (row,) = decode_model.whole([timed("and overlap", kind, 1.0) for kind in ("swa", "csa", "hca")])
-    assert row["classes"] is None and decode_model.share(row, "glue") is None
-
-
-def test_a_layer_without_indexer_is_the_same_whichever_it_has():
-    points = [timed(name, "csa", us) for name, us in (("stock, mma", 10.0), ("mma, bounded indexer", 4.0))]
-    points += [timed("stock, mma", "hca", 5.0), timed("stock, mma", "swa", 1.0), timed("stock", "hca", 50.0)]
-    mma, both = decode_model.whole(points)
-    assert (mma["us"], both["us"]) == (2 + 210 + 100 + 5, 2 + 84 + 100 + 5)
-
-
-def test_the_story_beside_what_was_measured():
-    def rung(variant, us, batch, attention, glue):
-        return [timed(variant, kind, us, batch, attention=attention, glue=glue) for kind in ("swa", "csa", "hca")]
-
-    points = rung("stock", 100.0, 64, 57.0, 40.0) + rung("stock, mma", 40.0, 64, 4.0, 36.0)
-    points += rung("mma, bounded indexer", 39.0, 64, 8.0, 28.0) + rung("stock", 100.0, 1, 90.0, 1.0)
-    points += rung("stock, mma", 90.0, 1, 90.0, 1.0)
-    found = {row["claim"]: row for row in decode_model.story(decode_model.whole(points))}
-    gain = found["gain from the MMA kernel, over all concurrencies"]
-    assert gain["status"] == "not reproduced" and gain["where"] == [("stock", 64, 8192, 131072)]
-    assert gain["measured"] == pytest.approx((4305 / 3875, 4305 / 1725))
-    assert found["gain from the bounded indexer at concurrency 64"]["status"] == "not reproduced"
-    assert found["attention's share before the MMA kernel"]["where"] == [("stock", 64, 8192, 131072)]
-    assert found["attention's share after it"]["status"] == "reproduced"
-    assert found["gain from fusing the glue"]["status"] == "not measured"
-    assert {rung for pair in decode_model.INDEXER for rung in pair} <= set(RUNGS)
-
-
-def test_the_story_by_amdahl():
-    assert amdahl.gain(0.5, 2) == pytest.approx(4 / 3) and amdahl.gain(1, 4) == 4
-    assert amdahl.gain(0.57, float("inf")) == pytest.approx(1 / 0.43)
-    assert amdahl.share_needed(17) == pytest.approx(16 / 17)
-    factor = amdahl.factor_of(0.57, 0.10)
-    assert 0.57 / factor / (0.43 + 0.57 / factor) == pytest.approx(0.10)
-    assert [v["status"] for v in amdahl.verdicts()] == ["inconsistent with itself"] * 3 + ["possible"] * 2
-    fine = {"mma": (1.5, 2.0), "indexer": 1.5, "attention": (0.6, 0.2), "glue": 0.9, "fused": 3.0}
-    assert [v["status"] for v in amdahl.verdicts(fine)] == ["possible"] * 4 + ["inconsistent with itself"]
-    for share, factor in ((1.1, 2), (0.5, 0)):
-        with pytest.raises(ValueError, match="allowed: "):
-            amdahl.gain(share, factor)
-    assert set(CLASSES) >= {"attention", "indexer", "glue"}
-
-
-def test_what_is_shown_of_it(monkeypatch):
-    points = []
-    for batch in (1, 64):
-        for number, name in enumerate(LADDER):
-            for kind, us in (("swa", 300.0), ("csa", 900.0), ("hca", 500.0)):
-                classes = {} if name == "and overlap" else {"attention": us / 2, "gemm": us / 4, "glue": us / 4}
-                points.append(timed(name, kind, us / (number + 1), batch, **classes))
-    extra = {
-        "tokens_per_second": 1.0,
-        "nodes": 10.0,
-        "called_us": 4321.0,
-        "step": decode_point.DEFAULTS,
-        "status": "pass",
-        "reason": "",
-    }
-    points = [point | extra for point in points]
-    monkeypatch.setattr(figures_decode, "sweep_points", lambda records: records)  # points are made above
-    monkeypatch.setattr(figures_decode, "jobs", lambda records: None)
-    shown = figures_decode.decode(points, "NVIDIA H200")
-    for text in (
-        "one rank of eight",
-        "stock, mma",
-        "2.00x",
-        "inconsistent with itself",
-        "not reproduced on an NVIDIA H200",
-        "KV capacity",
-        "inconsistent with itself: the indexer's gain",
-        "(stock at batch 1, 8192 of 131072)",
-        "8 GPUs, memory fraction 0.9, beside the story's 2.58 million",
-        "Tokens a second of one rank over concurrency",
-        "All 48 rows",
-        "Uncaptured µs",
-        "4321",
-        "430 to 430",
-    ):
-        assert text in shown.text, text
-    assert shown.html.count("<figure>") == 2 and "extrapolated to 2 + 21 + 20 layers" in shown.html
-    assert "see there" in figures_sweep.sweep(points).text, "which has a panel for each context and layer"
-    skipped = [{**point, "us": [], "status": "skipped", "reason": "no GPU"} for point in points]
-    assert figures_decode.NOT_HERE in figures_decode.decode(skipped, "").text
-    assert "Another subject" in figures_decode.decode([{"variant": "mma", "us": [1.0]}], "").text
 
 
 @pytest.mark.parametrize("status", ["skipped", "not_run", "timeout"])
@@ -295,31 +183,3 @@ def test_the_notebooks_sweep_is_the_plan():
     parts.sweep(SimpleNamespace(params=params, outcomes=outcomes))
     assert [probe.id for probe in asked] == [p.id for p in decode_plan.plan_decode(params, params.options)]
     assert all(probe.subject.options["step"] == {"tp": 8, "experts": "fp8"} for probe in asked)
-
-
-def test_what_the_notebook_concludes():
-    points = [
-        timed(name, kind, us) for name, us in (("stock", 100.0), ("and overlap", 10.0)) for kind in decode_model.LAYERS
-    ]
-    points = [p | {"status": "pass", "reason": "", "tokens_per_second": 64e6 / p["median_us"]} for p in points]
-    status, text = conclusions.sweep(points)
-    assert status == "pass" and text == (
-        "6 of 6 sweep points timed. Extrapolated to the model: 147,126 tok/s a rank with 'and overlap' at batch 64, "
-        "context 8192 of 131072, 9.9 times what 'stock' gives there."
-    )
-
-
-def test_the_recorded_run_on_an_h200(repo):
-    """Every point that was timed is right; where all rungs are, each takes less time than the one before."""
-    records, torn = RunFolder.open(repo / "outputs" / "h200-decode-step").records()
-    places = [r for r in records if r.kind == "sweep" and "places" in r.payload and r.status == "pass"]
-    assert not torn and len(places) >= 3 and all(r.checks and all(check.ok for check in r.checks) for r in places)
-    found = decode_model.whole(sweep_points(records))
-    key = figures_decode.fullest(found)
-    rows = {r["variant"]: r for r in found if (r["batch"], r["context"], r["max_context"]) == key}
-    us = [rows[name]["us"] for name in LADDER if name in rows and name != "stock, bounded indexer"]
-    assert len(us) == 7 and us == sorted(us, reverse=True) and us[0] / us[-1] > 5
-    assert (
-        decode_model.share(rows["mma, bounded indexer"], "glue") > 0.5 > decode_model.share(rows["stock"], "attention")
-    )
-    assert rows["and fused glue"]["launches"]["glue"] < rows["stock"]["launches"]["glue"] / 10

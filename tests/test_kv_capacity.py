@@ -7,6 +7,7 @@ import pytest
 from capturebook.kernels.indexer import formats as keys
 from capturebook.kernels.sparse_mla import formats
 from capturebook.measure import kv_capacity as kv
+from capturebook.report.figures_decode_story import capacity
 from capturebook.subjects.decode_step.shapes import SIZES
 from capturebook.subjects.decode_step.weights import names_of
 
@@ -50,6 +51,23 @@ def test_tokens_by_hand():
     assert kv.tokens(100e9, 1, 0.9, pools) == 0, "the weights of one GPU alone are larger"
     assert sum(row["share"] for row in kv.by_layer(pools, context)) == pytest.approx(1)
     assert sum(row["request_bytes"] for row in kv.by_layer(pools, context)) == pytest.approx(request)
+
+
+def test_layers_of_each_format_with_each_window():
+    """What a token takes of the model is that of its layers, for every way to keep the caches."""
+    ways = kv.kept()
+    assert {(p.cache, p.keys, p.window) for p in ways} == {
+        (cache, cache, window) for cache in ("fp8", "bf16") for window in ("evicted", "kept")
+    }
+    whole = {(row["cache"], row["window"]): row["bytes_per_token"] for row in kv.table()}
+    for pools in ways:
+        rows = kv.by_layer(pools, 8192)
+        total = sum(row["layers"] * row["bytes_per_token"] for row in rows)
+        assert total == pytest.approx(whole[pools.cache, pools.window])
+        assert (rows[0]["bytes_per_token"] > 0) == (pools.window == "kept")
+    shown = capacity().text
+    for cells in (("bf16", "kept", "csa", "21", "1344.00"), ("fp8", "evicted", "hca", "20", "6.75")):
+        assert any(line.split()[:5] == list(cells) for line in shown.splitlines()), cells
 
 
 def test_more_of_everything_fits_more():

@@ -146,6 +146,11 @@ WAYS = (
 """(cache and keys, window, attention) of the table's rows."""
 
 
+def kept() -> list[Pools]:
+    """Each format with each way to keep the window, as in the table; on which GPUs makes no difference to a layer."""
+    return list(dict.fromkeys(Pools(cache, cache, window) for cache, window, _ in WAYS))
+
+
 def by_layer(pools: Pools, context: int) -> list[dict]:
     """One row for each kind of layer: how many there are, bytes a token in one, bytes of a request of `context` tokens
     in all of them, fixed part included, and that as a share of the model's."""

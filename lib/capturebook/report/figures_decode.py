@@ -1,17 +1,17 @@
 """The decode step: a layer's time by rung and class of work, the whole model, its throughput over concurrency."""
 
-from ..measure.decode_model import share, whole
-from ..measure.decode_point import DEFAULTS
+from ..measure.decode_model import alike, known, share
 from ..measure.kernel_classes import CLASSES
 from ..measure.rows import sweep_points
 from ..records import Record
 from . import draw, words
 from .block import Block, details, paragraph, table
+from .decode_rank import extrapolated, of_rank, rank
+from .decode_rank import layers as layers_of
 from .figures_decode_jobs import jobs
 from .figures_decode_story import capacity, told
 
 NOT_HERE = "No layer of the decode step was timed here."
-RANK = {8: "one rank of eight: 8 heads, experts at an eighth of their width, no communication"}
 
 
 def decode(records: list[Record], gpu: str) -> Block:
@@ -19,9 +19,10 @@ def decode(records: list[Record], gpu: str) -> Block:
     points, beside = sweep_points(records), jobs(records)
     if not any(p.get("layer") for p in points):
         return beside or paragraph("Another subject: no layer of the decode step was asked for.")
-    found = layers(points) + model(points)
-    rows, rank = whole(points), _rank([p for p in points if p.get("layer")])
-    found = (found + throughput(rows, rank) if rows else found) + told(rows, gpu, rank)
+    found, of = layers(points) + model(points), rank([p for p in points if p.get("layer")])
+    if rows := alike(points):
+        found += throughput(rows, of)
+    found += told(known(points), gpu, of)
     return found + beside + capacity() if beside else found + capacity()
 
 
@@ -51,7 +52,7 @@ def layers(points: list[dict]) -> Block:
             ]
         )  # fmt: skip
     shown = [row for row, p in zip(rows, timed) if (p["batch"], p["context"], p["max_context"]) == key]
-    caption = f"A layer of V4-Flash on {_rank(timed)}"
+    caption = f"A layer of V4-Flash on {rank(timed)}"
     found = table(columns, shown, caption)
     return found + details(f"All {len(rows)} rows", table(columns, rows, caption)) if len(shown) < len(rows) else found
 
@@ -62,30 +63,30 @@ def fullest(points: list[dict]) -> tuple:
     return max(dict.fromkeys(places), key=places.count)
 
 
-def _rank(points: list[dict]) -> str:
-    step = DEFAULTS | points[0]["step"]  # of a point that never ran only what was asked for is known
-    return f"{RANK.get(step['tp'], 'one GPU with all heads and experts')}; experts {step['experts']}, "\
-           f"cache {step['cache']}, index keys {step['keys']}"  # fmt: skip
-
-
 def model(points: list[dict]) -> Block:
-    """All 43 layers and the ends, extrapolated: GPU time by class as bars, and tokens a second."""
-    rows = whole(points)
+    """All 43 layers and the ends, extrapolated: GPU time by class as bars, and tokens a second.
+
+    Where no layer of the sliding window alone was timed, the other 41, and it is said of which rows.
+    """
+    rows = known(points)
     if not rows:
         return paragraph("The whole model is not extrapolated: that takes a timed layer of each kind at one point.")
-    columns = ["Rung", "Batch", "Context", "ms a token", "tok/s", *(f"{c}" for c in CLASSES), "Launches"]
-    rank = _rank([p for p in points if p.get("layer")])
+    columns = ["Rung", "Layers", "Batch", "Context", "ms a token", "tok/s", *(f"{c}" for c in CLASSES), "Launches"]
+    of = rank([p for p in points if p.get("layer")])
     data = table(
-        columns, [_model_row(row) for row in rows], f"Shares of GPU time and launches of all 43 layers, {rank}"
+        columns,
+        [_model_row(row) for row in rows],
+        f"Time of {extrapolated(rows)}; shares of GPU time and launches are of the layers alone, those of embedding "
+        f"and head not among them; {of}",
     )
     key = fullest(rows)
     rows = [row for row in rows if (row["batch"], row["context"], row["max_context"]) == key]
     best = max(rows, key=lambda row: row["tokens_per_second"])
-    alt = f"GPU time of a step by class of work for {words.counted(len(rows), 'rung')}; most tokens a second: "
-    alt += f"{best['tokens_per_second']:,.0f} with {best['variant']} at batch {best['batch']}."
+    alt = f"GPU time of a step, {extrapolated(rows)}, by class of work for {words.counted(len(rows), 'rung')}; "
+    alt += f"most tokens a second: {best['tokens_per_second']:,.0f} with {best['variant']} at batch {best['batch']}."
     caption = (
-        f"At {words.point(rows[0])}, extrapolated to 2 + 21 + 20 layers, embedding and head included, from a layer of "
-        f"each kind ({rank}). Bars: GPU time by class of a profiled replay; "
+        f"At {words.point(rows[0])}, extrapolated to {extrapolated(rows)}, from a layer of each kind of 2 + 21 + 20 "
+        f"({of}). Bars: GPU time of the layers by class of a profiled replay; "
         "rungs with side streams have a total alone. Sampling, communication and scheduling are not in it."
     )
     return draw.figure(_draw(rows, 7.2), alt, caption, data, _draw(rows, draw.NARROW))
@@ -96,7 +97,15 @@ def _model_row(row: dict) -> list:
     launches = sum(row["launches"].values()) if row["launches"] else row["nodes"]
     place = f"{row['context']} of {row['max_context']}"
     speed = [f"{row['us'] / 1e3:.2f}", f"{row['tokens_per_second']:,.0f}"]
-    return [row["variant"], row["batch"], place, *speed, *shares, f"{launches:,.0f}" if launches else None]
+    return [
+        row["variant"],
+        layers_of(row),
+        row["batch"],
+        place,
+        *speed,
+        *shares,
+        f"{launches:,.0f}" if launches else None,
+    ]
 
 
 def _draw(rows: list[dict], width: float):
@@ -124,15 +133,16 @@ def _draw(rows: list[dict], width: float):
     return fig
 
 
-def throughput(rows: list[dict], rank: str) -> Block:
+def throughput(rows: list[dict], of: str) -> Block:
     """Tokens a second of the model over concurrency and context, with the first rung and with the last, extrapolated.
 
-    rows: of `whole`; rank: what they were measured of. At other maximum contexts: in the table alone.
+    rows: of `alike`, so that places are compared in the same layers; of: what they were measured of. At other maximum
+    contexts: in the table alone.
     """
     by_place: dict[tuple, list[dict]] = {}
     for row in rows:
         by_place.setdefault((row["max_context"], row["context"], row["batch"]), []).append(row)
-    ends = {place: (of[0], max(of, key=lambda row: row["tokens_per_second"])) for place, of in by_place.items()}
+    ends = {place: (here[0], max(here, key=_speed)) for place, here in by_place.items()}
     shown = [
         [
             batch, f"{context} of {most}", f"{before['us'] / 1e3:.2f}", f"{before['tokens_per_second']:,.0f}",
@@ -152,20 +162,29 @@ def throughput(rows: list[dict], rank: str) -> Block:
         "Best rung",
         "Graph nodes",
     ]
-    data = table(columns, shown, f"A token of all 43 layers, extrapolated; {rank}")
+    said = f"A token, extrapolated to {extrapolated(rows)}; graph nodes are of the layers alone; {of}"
+    data = table(columns, shown, said)
     if len({batch for _, _, batch in ends}) == 1:
         return data
     most = min(place[0] for place in ends)
     lines = {place: pair for place, pair in ends.items() if place[0] == most}
-    top = max(lines.values(), key=lambda pair: pair[1]["tokens_per_second"])[1]
+    top, one = max((pair[1] for pair in lines.values()), key=_speed), of_rank(rows[0]["tp"])
     alt = f"Tokens a second over batch, a line for each context, dashed with {rows[0]['variant']}, solid with the best "
     alt += f"rung; most: {top['tokens_per_second']:,.0f} at {words.point(top)}."
     caption = (
-        "Tokens a second of one rank over concurrency, extrapolated to 43 layers: dashed with stock parts, solid with "
-        f"the best rung, room for {most:,} tokens. No communication between ranks is in it, which takes more of a step "
-        "the faster the rest gets."
+        f"Tokens a second of {one} over concurrency, extrapolated to {extrapolated(rows)}: dashed with stock parts, "
+        f"solid with the best rung, room for {most:,} tokens."
     )
-    return draw.figure(_lines(lines, 6.4), alt, caption, data, _lines(lines, draw.NARROW))
+    if rows[0]["tp"] > 1:
+        caption += (
+            " Ranks share the work of each token, so that all of them give no more than this, and less: communication, "
+            "which takes more of a step the faster the rest gets, is not in it."
+        )
+    return draw.figure(_lines(lines, one, 6.4), alt, caption, data, _lines(lines, one, draw.NARROW))
+
+
+def _speed(row: dict) -> float:
+    return row["tokens_per_second"]
 
 
 def _nodes(before: dict, after: dict) -> str | None:
@@ -174,7 +193,7 @@ def _nodes(before: dict, after: dict) -> str | None:
     return " to ".join(f"{nodes:,.0f}" for nodes in both) if all(both) else None
 
 
-def _lines(ends: dict[tuple, tuple[dict, dict]], width: float):
+def _lines(ends: dict[tuple, tuple[dict, dict]], of: str, width: float):
     with draw.canvas(width, 3.1) as fig:
         axes = fig.subplots()
         contexts = sorted({context for _, context, _ in ends})
@@ -185,7 +204,7 @@ def _lines(ends: dict[tuple, tuple[dict, dict]], width: float):
                 speeds = [pair[which]["tokens_per_second"] for _, pair in here]
                 label = f"{context:,} tokens" if which else None
                 axes.plot(batches, speeds, style, marker=marker, color=colour, label=label, markersize=4)
-        axes.set(xscale="log", yscale="log", xlabel="batch (requests)", ylabel="tok/s of a rank")
+        axes.set(xscale="log", yscale="log", xlabel="batch (requests)", ylabel=f"tok/s of {of}")
         sizes = sorted({batch for _, _, batch in ends})
         axes.set_xticks(sizes, [str(size) for size in sizes])
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")

@@ -1,9 +1,11 @@
 """The decode step's story: its numbers beside what was measured and beside each other, and the KV capacity it tells."""
 
 from ..measure import amdahl, kv_capacity
-from ..measure.decode_model import story
+from ..measure.decode_story import story
+from ..measure.decode_variants import RUNGS
 from . import words
 from .block import Block, details, heading, paragraph, table
+from .decode_rank import ALL, LEFT_OUT
 
 SEED = f"{kv_capacity.SEED_TOKENS / 1e6:.2f} million"
 
@@ -11,17 +13,18 @@ SEED = f"{kv_capacity.SEED_TOKENS / 1e6:.2f} million"
 def told(rows: list[dict], gpu: str, rank: str) -> Block:
     """The story's numbers: what was measured of each and where it is so, and which cannot be true together.
 
-    rows: of `decode_model.whole`. gpu: the name of what they were measured on, of which alone a status speaks; rank:
+    rows: of `decode_model.known`. gpu: the name of what they were measured on, of which alone a status speaks; rank:
     what part of the model they were measured of.
     """
-    on = f" on {words.a(gpu)}" if gpu else ""
+    on = f" on {_a(gpu.removeprefix('NVIDIA '))}" if gpu else ""
     verdicts = amdahl.verdicts()
     shown = []
     for row in story(rows):
         against = [one["claims"] for one in verdicts if row["key"] in one["of"] and one["status"] != "possible"]
         shown.append(
             [
-                row["claim"], _range(row["told"]), _measured(row), f"{row['status']}{on}", _where(row["where"]),
+                row["claim"], _range(row["told"]), _measured(row),
+                row["status"] + (on if row["status"] == "not reproduced" else ""), _conditions(row),
                 f"{amdahl.INCONSISTENT}: {'; '.join(against)}" if against else "possible",
             ]
         )  # fmt: skip
@@ -33,9 +36,20 @@ def told(rows: list[dict], gpu: str, rank: str) -> Block:
         "Where it is so",
         "Among its own numbers",
     ]
-    beside = table(columns, shown, f"Beside what was measured{on} (within a tenth: reproduced), {rank}", stack=True)
+    fewer = {row["layers"] for row in rows if row["layers"] != ALL}
+    note = f"; † {min(fewer)} of {ALL} layers, {LEFT_OUT}" if fewer else ""
+    beside = table(
+        columns, shown, f"Beside what was measured{on} (within a tenth: reproduced), {rank}{note}", stack=True
+    )
     claims = [[one["claims"], one["status"], one["text"]] for one in verdicts]
-    return beside + table(["Numbers of one step", "Together", "Why"], claims, "By Amdahl's law, whatever the machine")
+    by = "By Amdahl's law, whatever the machine; two numbers of different steps may both be true"
+    return beside + table(["Numbers of one step", "Together", "Why"], claims, by)
+
+
+def _a(gpu: str) -> str:
+    """With its article, as it is spoken: `an H200`, `a B200`, `a Tesla T4`."""
+    spelled = not gpu[1:2].islower()
+    return f"{'an' if gpu.startswith(tuple('AEFHILMNORSX' if spelled else 'AEIO')) else 'a'} {gpu}"
 
 
 def _range(pair: tuple[float, float] | None) -> str | None:
@@ -49,12 +63,47 @@ def _measured(row: dict) -> str | None:
     """Least and most, and at which batch and context of which maximum each was measured, after which rung."""
     if not row["measured"]:
         return None
-    ends = [f"{value:.3g} ({_where([place])})" for value, place in zip(row["measured"], row["ends"])]
+    ends = [f"{value:.3g} ({_where(place)})" for value, place in zip(row["measured"], row["ends"])]
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
 
-def _where(places: list[tuple]) -> str:
-    return "; ".join(f"{rung} at batch {batch}, {context} of {most}" for rung, batch, context, most in places)
+def _conditions(row: dict) -> str:
+    """Where a number is so, by batch, context, maximum context and glue; what is not at a measured point says so."""
+    found = _places(row["where"])
+    if row["batches"] and all(row["batches"]):
+        so, not_so = (words.listed([str(batch) for batch in of]) for of in row["batches"])
+        found = [f"Not over all concurrencies, as it is told: at {so}, not at {not_so}", *found]
+    for place, less, high, more, at in row["between"]:
+        found.append(
+            f"Interpolated: {_of(place)}, between the measured maximum contexts {place[3]} ({less:.3g}) and {high} "
+            f"({more:.3g}), by a straight line at about {round(at, -4):,.0f}"
+        )
+    for place, value in row["beyond"]:
+        found.append(
+            f"{_of(place)}, only above maximum context {place[3]} ({value:.3g} there), where nothing was measured"
+        )
+    if row["elsewhere"]:
+        found.append(f"{'Also after' if found else 'After'} other rungs: {'; '.join(_places(row['elsewhere']))}")
+    return "; ".join(found) or ("At no measured point" if row["measured"] else "")
+
+
+def _places(places: list[tuple]) -> list[str]:
+    return [f"{_where(place)}, {RUNGS[place[0]].glue} glue" for place in places]
+
+
+def _where(place: tuple) -> str:
+    rung, batch, context, most, layers = place
+    return f"{rung} at batch {batch}, {context} of {most}{'' if layers == ALL else ' †'}"
+
+
+def _of(place: tuple) -> str:
+    """What is the same at several maximum contexts."""
+    rung, batch, context, _, layers = place
+    switches = RUNGS[rung]
+    return (
+        f"{switches.indexer} indexer and {switches.glue} glue ({rung} at batch {batch}, {context}"
+        f"{'' if layers == ALL else ' †'})"
+    )
 
 
 def capacity(context: int = 8192) -> Block:
@@ -70,9 +119,10 @@ def capacity(context: int = 8192) -> Block:
     columns = ["GPU", "GPUs", "Memory fraction", "Cache and keys", "Window rows", "Attention", "Bytes a token"]
     columns += ["Million tokens", "Over the story's"]
     kinds = [
-        [row["layer"], row["layers"], f"{row['bytes_per_token']:.2f}", f"{row['request_bytes'] / 2**20:.2f}",
-         f"{row['share']:.1%}"]
-        for row in kv_capacity.by_layer(kv_capacity.Pools(), context)
+        [pools.cache, pools.window, row["layer"], row["layers"], f"{row['bytes_per_token']:.2f}",
+         f"{row['request_bytes'] / 2**20:.2f}", f"{row['share']:.1%}"]
+        for pools in kv_capacity.kept()
+        for row in kv_capacity.by_layer(pools, context)
     ]  # fmt: skip
     said = paragraph(
         f"Computed, not measured, for requests of {context:,} tokens; the story tells "
@@ -83,6 +133,6 @@ def capacity(context: int = 8192) -> Block:
     beside = [[*row[:1], *row[3:]] for row in rows if row[1] == kv_capacity.SEED_GPUS and float(row[2]) == most]
     at = f"{kv_capacity.SEED_GPUS} GPUs, memory fraction {most:g}, beside the story's {SEED}"
     eight = table([*columns[:1], *columns[3:]], beside, at)
-    each = ["Layer", "Layers", "Bytes a token in one", "MiB a request in all", "Share"]
+    each = ["Cache and keys", "Window rows", "Layer", "Layers", "Bytes a token in one", "MiB a request in all", "Share"]
     whole_table = details(f"All {len(rows)} rows", table(columns, rows))
-    return heading("KV capacity") + said + eight + table(each, kinds, "fp8, window evicted") + whole_table
+    return heading("KV capacity") + said + eight + table(each, kinds, "By kind of layer") + whole_table

@@ -1,8 +1,9 @@
 """What a sweep measured, in sentences: the notebook's conclusion, the report's head and the terminal say the same."""
 
-from ..measure.decode_model import whole
+from ..measure.decode_model import most, whole
 from ..records import Record
 from . import words
+from .decode_rank import extrapolated, of_rank
 from .figures_decode_jobs import of_part, said_of_buckets, said_of_compile
 from .figures_peers import FLASHMLA, targets_met
 from .figures_targets import met
@@ -21,7 +22,7 @@ def found(points: list[dict]) -> str:
     done = [p for p in points if p["us"]]
     if not done:
         return ""
-    if model := whole(done):
+    if model := whole(done) or most(done):
         return _of_the_model(model)
     ours = [p for p in done if p["kernel"] not in FLASHMLA] or done
     best = max(ours, key=lambda p: p["tokens_per_second"] or 0)
@@ -36,9 +37,11 @@ def _of_the_model(rows: list[dict]) -> str:
     best = max(rows, key=lambda row: row["tokens_per_second"])
     place = ("batch", "context", "max_context")
     first = next(row for row in rows if all(row[name] == best[name] for name in place))
+    alone = f"{of_rank(best['tp'])}, no communication," if best["tp"] > 1 else of_rank(best["tp"])
     return (
-        f"Extrapolated to the model: {best['tokens_per_second']:,.0f} tok/s a rank with {best['variant']!r} at "
-        f"{words.point(best)}, {first['us'] / best['us']:.1f} times what {first['variant']!r} gives there."
+        f"Extrapolated to {extrapolated(rows)}: {best['tokens_per_second']:,.0f} tok/s of {alone} with "
+        f"{best['variant']!r} at {words.point(best)}, {first['us'] / best['us']:.1f} times what {first['variant']!r} "
+        "gives there."
     )
 
 
