@@ -1,11 +1,12 @@
 """Pinned tunings: candidates timed side by side as points of the sweep, and the winners as entries of pinned.json.
 
-A bucket is a kernel, a cache format, heads and a batch; its entry serves every batch up to that of the bucket and above
-that of the one before. Candidates are the kernel's configurations that fit the GPU's shared memory, each with a few
-numbers of list entries a split. Every one is checked against float64 before it is timed.
+A bucket is a kernel, a cache format, heads and a batch; its entry serves what lies between the next smaller bucket and
+itself (see pinned.pinned_entry). It is timed on the lists of a model with such heads, full ones. Candidates are the
+kernel's configurations that fit the GPU's shared memory, each with a few numbers of list entries a split. Every one is
+checked against float64 before it is timed.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
@@ -16,10 +17,13 @@ from .limits import TABLE
 from .rows import why
 
 CONTEXT = 8192
-"""Context of the timed points, whose lists are nearly full."""
+"""Context of the timed points, which fills the lists of every shape."""
 
-LISTS = {"bf16": ("flash", 640), "fp8": ("flash", 640), "v32": ("v32", 2048)}
-"""By cache format: the shape of the timed points, and how many entries its lists have."""
+SHAPES = {"flash": 64, "tp8": 8, "pro": 128, "v32": 128}
+"""Shapes of the timed points (see kernels.sparse_mla.shapes; a test holds them equal) and the heads that each has.
+
+Those with a model's widest lists, which take the longest; other layers' shorter ones are served by the same entries.
+"""
 
 CTAS, MOST = 128, 1024
 """Programs that fill a large GPU, and more of them than any candidate needs: dozens of waves only cost tuning time."""
@@ -30,12 +34,13 @@ NEAR = 0.01
 
 @dataclass(frozen=True)
 class Bucket:
-    """What one entry of pinned.json is for."""
+    """What one entry of pinned.json is for; shape: one of SHAPES, whose lists it is timed on."""
 
     kernel: str
     cache: str
     heads: int
     batch: int
+    shape: str = "flash"
 
     def variants(self, sm: int) -> dict[str, dict]:
         """{name: variant} of the sweep: every candidate, named as the tables show it."""
@@ -58,9 +63,11 @@ def candidates(bucket: Bucket, sm: int) -> list[tuple]:
     from ..kernels.sparse_mla import mma, mma_fp8, mma_v32
     from ..kernels.sparse_mla.launch import split_count
     from ..kernels.sparse_mla.op import tuner_of
+    from ..kernels.sparse_mla.shapes import shape_of
 
     shared = {"bf16": mma, "fp8": mma_fp8, "v32": mma_v32}[bucket.cache].shared_bytes
-    width = LISTS[bucket.cache][1]
+    lists = shape_of(bucket.shape).inputs(CONTEXT)
+    width = lists["window"] + lists["topk"]
     rule = -(-width // split_count(bucket.kernel, bucket.batch, bucket.heads, width))
     found = []
     for config in tuner_of(bucket.kernel, bucket.cache).configs:
@@ -83,8 +90,7 @@ def plan_tune(buckets: list[Bucket], params: Any) -> list[Probe]:
     args = {"samples": params.samples, "memory_gib": params.memory_gib, "rates": {}}
     return [
         sweep.point_probe(
-            {"kernel": b.kernel, "cache": b.cache, "heads": b.heads, "batch": b.batch, "context": CONTEXT}
-            | {"shape": LISTS[b.cache][0]},
+            {**asdict(b), "context": CONTEXT},
             args,
             params,
             job="capturebook.measure.tune:run",
@@ -99,7 +105,7 @@ def run(ctx) -> dict:
 
     a = {**ctx.probe.subject.options, **ctx.args}
     major, minor = torch.cuda.get_device_capability()
-    bucket = Bucket(a["kernel"], a["cache"], a["heads"], a["batch"])
+    bucket = Bucket(a["kernel"], a["cache"], a["heads"], a["batch"], a["shape"])
     a["variants"] = bucket.variants(major * 10 + minor)
     return sweep.measure(a, ctx)
 
@@ -129,7 +135,7 @@ def entry(record: Record, facts: dict) -> dict:
     source = (
         f"timed on an {facts['gpu']['name']} on {record.started[:10]} (torch {facts['torch']}, "
         f"triton {facts['triton']}): {times[name]:.2f} us at batch {point['batch']}, {point['heads']} heads, "
-        f"{LISTS[point['cache']][1]} entries cold in L2, the best of {len(times)} candidates"
+        f"{round(point['entries'])} entries cold in L2 ({point['lists']}), the best of {len(times)} candidates"
     )
     return {
         "config": variants[name]["config_kwargs"],
@@ -142,19 +148,13 @@ def entry(record: Record, facts: dict) -> dict:
 def merged(table: dict, name: str, sm: int, heads: int, found: dict[int, dict]) -> dict:
     """The table with a kernel's entries for `heads` on one architecture replaced by `found` {batch: entry}.
 
-    name: as pinned.entry_name gives it. New entries serve batches up to their own, the last one every batch; and
-    `heads` or fewer, where that is less than 64, else any number that no narrower entry serves.
+    name: as pinned.entry_name gives it. New entries serve batches up to their own, the last one every batch. Those for
+    other numbers of heads stay as they are.
     """
-    limit = heads if heads < 64 else None
     old = table.get(name, {}).get(str(sm), [])
     new = [
-        {
-            **({"max_heads": limit} if limit else {}),
-            **({"max_batch": batch} if batch < max(found) else {}),
-            **found[batch],
-        }
-        for batch in found
+        {"max_heads": heads} | ({"max_batch": batch} if batch < max(found) else {}) | found[batch] for batch in found
     ]
-    both = [e for e in old if e.get("max_heads") != limit] + new
-    both.sort(key=lambda e: (e.get("max_heads", 1024), e.get("max_batch", 2**20)))
+    both = [e for e in old if e["max_heads"] != heads] + new
+    both.sort(key=lambda e: (e["max_heads"], e.get("max_batch", 2**20)))
     return {**table, name: {**table.get(name, {}), str(sm): both}}

@@ -22,6 +22,10 @@ def pinned_entry(kernel: str, sm: int, heads: int, batch: int, cache: str = "bf1
     One that was timed has `timed` besides (see measure.tune), and `entries` of the lists a split where that is not
     `split_count`'s rule.
 
+    An entry is for `max_heads` heads, and for fewer that have none of their own; the widest serve more heads too. Among
+    entries for the same heads, one serves up to `max_batch` requests, the last of them any number. How wide the lists
+    are has no part: an entry is tuned on those of the model that has such heads, see measure.tune.
+
     kernel: "mma" or "simt"; sm: 90 for compute capability 9.0; cache: the format it reads, one of formats.CACHES.
     Raises ValueError for a kernel or GPU without entries.
     """
@@ -31,10 +35,12 @@ def pinned_entry(kernel: str, sm: int, heads: int, batch: int, cache: str = "bf1
         raise ValueError(f"kernel: {kernel!r}; pinned configurations exist for {', '.join(table)}")
     if sm not in LIKE:
         raise ValueError(f"sm: {sm}; pinned configurations exist for {', '.join(map(str, LIKE))}")
-    for entry in table[kernel][str(LIKE[sm])]:
-        if heads <= entry.get("max_heads", heads) and batch <= entry.get("max_batch", batch):
+    entries = table[kernel].get(str(sm)) or table[kernel].get(str(LIKE[sm]), [])
+    widest = max((entry["max_heads"] for entry in entries), default=0)
+    for entry in entries:
+        if min(heads, widest) <= entry["max_heads"] and batch <= entry.get("max_batch", batch):
             return entry
-    raise ValueError(f"pinned.json: no entry of {kernel} on sm_{LIKE[sm]} covers heads={heads}, batch={batch}")
+    raise ValueError(f"pinned.json: no entry of {kernel} on sm_{sm} covers heads={heads}, batch={batch}")
 
 
 @functools.cache
