@@ -14,6 +14,7 @@ from capturebook.measure.rows import sweep_points
 from capturebook.params import Params
 from capturebook.params.declared import INDEXER
 from capturebook.probes import ProbePool
+from capturebook.report.readable import unreadable
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
@@ -41,26 +42,33 @@ def test_it_survives_capture_and_compilation(capsys, tmp_path, options, question
     assert (found["owner"], found["status"]) == ("none", "pass"), found["sentence"]
 
 
-@pytest.mark.parametrize("tuning", ["live", "pinned"])
-@pytest.mark.parametrize("key_format", ["bf16", "fp8"])
-def test_a_sweep_point_is_checked_then_timed(pool, tuning, key_format):
+@pytest.mark.parametrize(
+    ("tuning", "key_format"), [("live", ["bf16"]), ("pinned", ["bf16", "fp8"])], ids=["live", "pinned, both formats"]
+)
+def test_calls_and_kernels_alone_are_checked_then_timed(pool, tuning, key_format):
     params = Params(
         subject=INDEXER,
         kernels=["stock", "bounded"],
-        options={"key_format": key_format},
+        options={"key_format": key_format, "lengths": ["full", "near"], "tuning": tuning},
         batches=[8],
         contexts=[8192],
         max_contexts=[32768],
         samples=5,
         deadline=180.0,
     )
-    rates = {"tb_s": 1.0, "tflops": 100.0, "source": "test"}
-    (record,) = pool.run(indexer_sweep.plan_indexer_sweep(params, rates, tuning=tuning))
-    assert record.status == "pass", record.reason or record.root
-    assert [(c.call, c.output, c.ok) for c in record.checks] == [("stock", "out", True), ("bounded", "out", True)]
-    assert {name: len(us) for name, us in record.samples.items()} == {"stock": 5, "bounded": 5}
-    assert record.payload["left_out"] == []
-    points = sweep_points([record])
-    assert [(p["variant"], p["max_context"]) for p in points] == [("stock", 32768), ("bounded", 32768)]
-    assert "BLOCK=" in points[1]["config"] and "PROGRAMS=" in points[1]["config"]
-    assert all(p["median_us"] * p["tokens_per_second"] == pytest.approx(8e6) for p in points)
+    rates = {"tb_s": 4.63, "tflops": 795.0, "source": "test"}
+    records = pool.run(indexer_sweep.plan_indexer_sweep(params, rates))
+    assert [record.payload["key_format"] for record in records] == key_format
+    for record in records:
+        assert record.status == "pass", record.reason or record.root
+        assert len(record.checks) == 8 and all(check.ok for check in record.checks)
+        assert {len(us) for us in record.samples.values()} == {5} and not unreadable(record)
+        points = {(p["variant"], p["lengths"]): p for p in sweep_points([record])}
+        assert len(points) == 8 and all(p["us"] and p["left_out"] == [] for p in points.values())
+        for lengths, keys in (("full", 8 * 2048), ("near", points["bounded", "near"]["keys"])):
+            bounded = points["bounded", lengths]
+            assert bounded["keys"] == keys and 7 / 8 * 8 * 2048 <= keys <= 8 * 2048
+            assert bounded["scratch_a_row"] == 4 * 8192, "a score for each key that there is room for, and nothing else"
+            assert 0 < points["scores only", lengths]["read_share"] < 1.2
+            assert "BLOCK=" in bounded["config"] and "PROGRAMS=" in bounded["config"]
+            assert bounded["median_us"] * bounded["tokens_per_second"] == pytest.approx(8e6)
