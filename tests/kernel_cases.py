@@ -4,12 +4,39 @@ from dataclasses import replace
 
 import torch
 
-from capturebook.kernels.sparse_mla import formats_v32
-from capturebook.kernels.sparse_mla.formats import ROW_BYTES, TOKEN_BYTES, quantise
+from capturebook.kernels.sparse_mla import decode_reference, error, formats_v32
+from capturebook.kernels.sparse_mla.formats import ROW_BYTES, TOKEN_BYTES, format_of, quantise
+from capturebook.kernels.sparse_mla.gluon_columns import gluon_columns_kernel
+from capturebook.kernels.sparse_mla.gluon_plan import WGMMA_KERNELS, Plan, plan
 from capturebook.kernels.sparse_mla.inputs import EXTRA_PAGE, WINDOW_PAGE, Inputs, make_inputs
+from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
 
 UNUSED = 2**31 - 1
 """What stands beyond a length: a slot no cache has."""
+
+
+def check(inputs, got, what="", groups=(slice(None),), tolerance=TOLERANCE, lse_tolerance=1e-3):
+    """Holds (out, lse) to float64; `groups`: columns of the output that are held to it each by themselves."""
+    out, lse = got
+    want, want_lse = decode_reference(*inputs.args())
+    assert want.isfinite().all(), "the reference read a slot that no list names"
+    for group in groups:
+        found = error(out[:, :, group], want[:, :, group])
+        assert found <= tolerance, f"{what}: {found}"
+    assert lse_error(lse, want_lse) <= lse_tolerance, what
+
+
+def planned(kernel: str, inputs: Inputs) -> Plan:
+    """How the Gluon operators launch this call: it must be with the kernel that is meant, "columns" or "wgmma"."""
+    cache, widths = format_of(inputs.window_cache), (inputs.window_indices.shape[1], inputs.extra_indices.shape[1])
+    found = plan(*inputs.q.shape[:2], *widths, cache)
+    meant = {"columns": gluon_columns_kernel, "wgmma": WGMMA_KERNELS[cache]}[kernel]
+    assert found.kernel is meant, f"meant for {kernel}; the plan for {tuple(inputs.q.shape[:2])}, {widths}: {found}"
+    return found
+
+
+GLUON_BATCH = {"columns": 4, "wgmma": 16}
+"""Requests of 64 heads and lists of up to 640 entries that reach each of the Gluon kernels."""
 
 
 def edge_inputs(heads: int = 8, device="cpu") -> Inputs:
@@ -79,10 +106,18 @@ def to_v32(inputs: Inputs) -> Inputs:
     return replace(inputs, q=torch.cat((inputs.q, rotary), dim=2), scale=formats_v32.KEY**-0.5, **caches)
 
 
+OF_REQUESTS = ("q", "window_indices", "window_lengths", "extra_indices", "extra_lengths")
+"""What a call has of each request."""
+
+
 def often(inputs: Inputs, times: int) -> Inputs:
     """Every request `times` over: the same call with so large a batch that the lists are no longer split."""
-    repeated = ("q", "window_indices", "window_lengths", "extra_indices", "extra_lengths")
-    return replace(inputs, **{n: torch.cat([getattr(inputs, n)] * times) for n in repeated})
+    return replace(inputs, **{name: torch.cat([getattr(inputs, name)] * times) for name in OF_REQUESTS})
+
+
+def first(inputs: Inputs, requests: int) -> Inputs:
+    """The call of the first requests alone."""
+    return replace(inputs, **{name: getattr(inputs, name)[:requests] for name in OF_REQUESTS})
 
 
 def on_gpu(inputs: Inputs) -> Inputs:
@@ -97,6 +132,13 @@ def _unused(indices: torch.Tensor, slots: int) -> torch.Tensor:
 
 LEAST_GROUP, LARGEST_GROUP = slice(0, 64), slice(192, 256)
 """Values of a row whose scale is the least and the largest in `scale_end_inputs`."""
+
+
+SCALE_ENDS = {"groups": (LEAST_GROUP, LARGEST_GROUP, slice(448, 512)), "tolerance": 2**-8}
+"""How `check` holds that call: 64 values of 30 tokens, not 512 of 640, average little out of what is rounded.
+
+bf16 rounds weights and output by 2^-9 each at most.
+"""
 
 
 def scale_end_inputs(heads: int = 8, device="cpu") -> Inputs:

@@ -189,8 +189,8 @@ def language(memory: Memory, place: list[int], programs: list[int]) -> SimpleNam
 def finish(top, total, sink_log2, final):
     """tiles.finish."""
     base = np.where(np.isneginf(top.values), 0.0, top.values)
-    denominator = total.values + (np.exp2(sink_log2.values - base) if final else 0.0)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):  # a sink of 1e4 is infinite as a weight
+        denominator = total.values + (np.exp2(sink_log2.values - base) if final else 0.0)
         factor = np.where(denominator == 0.0, 0.0, 1.0 / denominator)
         lse = np.where(total.values == 0.0, -np.inf, (base + np.log2(total.values)) * np.log(2.0))
     return Tensor(factor.astype(np.float32), "float32"), Tensor(lse.astype(np.float32), "float32")
@@ -207,6 +207,15 @@ def locate(slots, in_window, window_page, extra_page):
 def mma(a, b, acc):
     product = np.matmul(from_bf16(a.values).astype(np.float64), from_bf16(b.values).astype(np.float64))
     return Tensor((product + acc.values).astype(np.float32), "float32")
+
+
+def merged(out, lse, sink):
+    """(out, lse) of [B, splits, H, 512] and [B, splits, H]; an empty split weighs nothing, whatever the sink."""
+    if out.shape[1] == 1:
+        return out[:, 0], lse[:, 0]
+    whole = torch.logsumexp(lse, 1)
+    weight = torch.exp(lse - torch.logaddexp(whole, sink)[:, None]).masked_fill(lse == -torch.inf, 0.0)
+    return (out * weight[..., None]).sum(1), whole
 
 
 def run_sources(names: list[str], namespace: dict) -> dict:

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from capturebook.kernels.sparse_mla import decode_reference, error
 from capturebook.kernels.sparse_mla.inputs import make_inputs
-from numpy_gluon import Memory, Shared, Tensor, finish, language, locate, mma, run_sources
+from kernel_cases import EMPTY_ROWS, SCALE_ENDS, check, edge_inputs, scale_end_inputs, to_fp8
+from numpy_gluon import Memory, Shared, Tensor, finish, language, locate, merged, mma, run_sources
 
 
-def run(inputs, splits):
-    """(out, lse), the splits merged."""
+def run(inputs, splits, pages=()):
+    """(out, lse), the splits merged; pages: tokens a page of the two caches, none for rows of bf16."""
     batch, heads, _ = inputs.q.shape
     memory, place, programs = Memory(), [0, 0, 0], [heads // 16, splits, batch]
     out = torch.full((batch, splits, heads, 512), torch.nan, dtype=torch.float32 if splits > 1 else torch.bfloat16)
@@ -35,23 +35,33 @@ def run(inputs, splits):
     }
     kernel = run_sources(["gluon_tiles", "gluon_columns_rows", "gluon_columns"], names)["gluon_columns_kernel"]
     widths = inputs.window_indices.shape[1], inputs.extra_indices.shape[1]
-    pages = (256, 64) if inputs.window_cache.dtype == torch.uint8 else (0, 0)
     for place[0], place[1], place[2] in np.ndindex(*programs):
-        kernel(*pointers, inputs.scale, *widths, heads, *pages)
-    out, lse = memory.take(pointers[-2], out).float(), memory.take(pointers[-1], lse)
-    if splits == 1:
-        return out[:, 0], lse[:, 0]
-    with_sink = torch.logaddexp(torch.logsumexp(lse, 1), inputs.sink)
-    return (out * torch.exp(lse - with_sink[:, None])[..., None]).sum(1), torch.logsumexp(lse, 1)
+        kernel(*pointers, inputs.scale, *widths, heads, *(pages or (0, 0)))
+    out, lse = merged(memory.take(pointers[-2], out).float(), memory.take(pointers[-1], lse), inputs.sink)
+    return out.bfloat16(), lse
 
 
 @pytest.mark.parametrize(
-    "cache, heads, splits, kind", [("fp8", 32, 1, "random"), ("fp8", 16, 3, "peaked"), ("bf16", 16, 2, "sink")]
+    "pages, heads, splits, kind",
+    [((256, 64), 32, 1, "random"), ((256, 64), 16, 3, "peaked"), ((), 16, 2, "sink")],
 )
-def test_against_float64(cache, heads, splits, kind):
+def test_against_float64(pages, heads, splits, kind):
     shape = dict(context=300, window=40, topk=72, window_slots=256, extra_slots=128)
-    inputs = make_inputs(5, 2, heads, holes=0.1, cache=cache, kind=kind, **shape)
-    out, lse = run(inputs, splits)
-    want, want_lse = decode_reference(*inputs.args())
-    assert error(out.bfloat16(), want) <= 3e-3
-    assert (lse - want_lse).abs().max() <= 1e-4
+    inputs = make_inputs(5, 2, heads, holes=0.1, cache="fp8" if pages else "bf16", kind=kind, **shape)
+    check(inputs, run(inputs, splits, pages), lse_tolerance=1e-4)
+
+
+@pytest.mark.parametrize("pages, splits", [((256, 2), 1), ((64, 256), 2), ((), 1), ((), 3)])
+def test_edges(pages, splits):
+    """Zero, negative and too large lengths, padding, NaN in all slots that no list names, sinks at their limits."""
+    inputs = to_fp8(edge_inputs(heads=16), *pages) if pages else edge_inputs(heads=16)
+    out, lse = run(inputs, splits, pages)
+    check(inputs, (out, lse), lse_tolerance=1e-4)
+    assert (out[EMPTY_ROWS] == 0).all() and (lse[EMPTY_ROWS] == -torch.inf).all()
+    assert (out[:, 0] == 0).all(), "a sink of +inf takes everything"
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_both_ends_of_the_scales(splits):
+    inputs = scale_end_inputs(heads=16)
+    check(inputs, run(inputs, splits, (256, 64)), **SCALE_ENDS, lse_tolerance=1e-4)

@@ -1,21 +1,26 @@
 """The Gluon kernels in tiles of 64 heads, as their source stands, on numpy against float64, their warps as threads."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from capturebook.kernels.sparse_mla import decode_reference, error
 from capturebook.kernels.sparse_mla.gluon_plan import WGMMA_CONFIGS
 from capturebook.kernels.sparse_mla.inputs import make_inputs
-from numpy_gluon import Memory, Tensor, finish, locate, run_sources
+from kernel_cases import EMPTY_ROWS, SCALE_ENDS, check, edge_inputs, scale_end_inputs, to_fp8
+from numpy_gluon import Memory, Tensor, finish, locate, merged, run_sources
 from numpy_wgmma import async_copy, mbarrier, reinterpret, specialised, wgmma
 
+SMALL = dict(context=1024, topk=200, window_slots=256, extra_slots=256)
 
-def run(inputs, cache, splits):
-    """(out, lse) of one request of 64 heads, the splits merged."""
-    memory, place, programs = Memory(), [0, 0, 0], [splits, 1, 1]
-    out = torch.full((splits, 64, 512), torch.nan, dtype=torch.float32 if splits > 1 else torch.bfloat16)
-    lse = torch.full((splits, 64), torch.nan)
+
+def run(inputs, splits, pages=()):
+    """(out, lse) of 64 heads, the splits merged; pages: tokens a page of the two caches, none for rows of bf16."""
+    memory, place, programs = Memory(), [0, 0, 0], [splits, 1, len(inputs.q)]
+    kind = torch.float32 if splits > 1 else torch.bfloat16
+    out = torch.full((len(inputs.q), splits, 64, 512), torch.nan, dtype=kind)
+    lse = torch.full((len(inputs.q), splits, 64), torch.nan)
     pointers = [memory.place(tensor) for tensor in (*inputs.tensors(), out, lse)]
     gl = specialised(memory, place, programs)
 
@@ -41,29 +46,48 @@ def run(inputs, cache, splits):
         "async_copy": async_copy,
         "async_load": async_load,
     }
+    cache = "fp8" if pages else "bf16"
     kernel = run_sources(["gluon_tiles", "gluon_rows", "gluon_consume", f"gluon_{cache}"], names)
     kernel = kernel[f"gluon_{cache}_kernel"]
     widths = inputs.window_indices.shape[1], inputs.extra_indices.shape[1]
-    pages = (256, 64) if cache == "fp8" else ()
-    for place[0] in range(splits):
+    for place[0], _, place[2] in np.ndindex(*programs):
         kernel(*pointers, inputs.scale, *widths, splits, 512, 64, *pages, *WGMMA_CONFIGS[cache].kwargs.values())
-    out, lse = memory.take(pointers[-2], out).float(), memory.take(pointers[-1], lse)
-    if splits == 1:
-        return out, lse
-    weight = torch.exp(lse - torch.logaddexp(torch.logsumexp(lse, 0), inputs.sink))
-    return (out * weight[..., None]).sum(0, keepdim=True), torch.logsumexp(lse, 0, keepdim=True)
+    out, lse = merged(memory.take(pointers[-2], out).float(), memory.take(pointers[-1], lse), inputs.sink)
+    return out.bfloat16(), lse
 
 
 @pytest.mark.parametrize(
-    "cache, splits, kind, lengths",
-    [("fp8", 1, "random", (70, 200)), ("fp8", 3, "random", (0, 130)), ("bf16", 2, "peaked", (128, 190))],
+    "pages, splits, kind, lengths",
+    [((256, 64), 1, "random", (70, 200)), ((256, 64), 3, "random", (0, 130)), ((), 2, "peaked", (128, 190))],
 )
-def test_against_float64(cache, splits, kind, lengths):
+def test_against_float64(pages, splits, kind, lengths):
     """Four tiles, of which buffers come round; three splits of two tiles or one; a last tile that is nearly empty."""
-    shape = dict(context=1024, topk=200, window_slots=256, extra_slots=256)
-    inputs = make_inputs(3, 1, 64, holes=0.1, cache=cache, kind=kind, **shape)
+    inputs = make_inputs(3, 1, 64, holes=0.1, cache="fp8" if pages else "bf16", kind=kind, **SMALL)
     inputs.window_lengths[0], inputs.extra_lengths[0] = lengths
-    out, lse = run(inputs, cache, splits)
-    want, want_lse = decode_reference(*inputs.args())
-    assert error(out.bfloat16(), want) <= 3e-3
-    assert (lse - want_lse).abs().max() <= 1e-4
+    check(inputs, run(inputs, splits, pages), lse_tolerance=1e-4)
+
+
+@pytest.mark.parametrize("pages, splits", [((256, 2), 1), ((64, 256), 2), ((), 1), ((), 3)])
+def test_edges(pages, splits):
+    """Zero, negative and too large lengths, padding, NaN in all slots that no list names, sinks at their limits."""
+    inputs = to_fp8(edge_inputs(heads=64), *pages) if pages else edge_inputs(heads=64)
+    out, lse = run(inputs, splits, pages)
+    check(inputs, (out, lse), lse_tolerance=1e-4)
+    assert (out[EMPTY_ROWS] == 0).all() and (lse[EMPTY_ROWS] == -torch.inf).all()
+    assert (out[:, 0] == 0).all(), "a sink of +inf takes everything"
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_both_ends_of_the_scales(splits):
+    inputs = scale_end_inputs(heads=64)
+    check(inputs, run(inputs, splits, (256, 64)), **SCALE_ENDS, lse_tolerance=1e-4)
+
+
+@pytest.mark.parametrize("pages", [(256, 64), ()])
+@pytest.mark.parametrize("lists", ["window", "extra", "neither"])
+def test_lists_of_no_width(lists, pages):
+    inputs = make_inputs(8, 2, 64, cache="fp8" if pages else "bf16", **SMALL)
+    empty = inputs.window_indices[:, :0].contiguous()
+    given = {"window": ("extra",), "extra": ("window",), "neither": ("window", "extra")}[lists]
+    inputs = replace(inputs, **{f"{name}_indices": empty for name in given})
+    check(inputs, run(inputs, 1, pages), lse_tolerance=1e-4)
