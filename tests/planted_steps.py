@@ -104,6 +104,15 @@ def takes_options(width: int = 4, batch: int = 1) -> Step:
     )
 
 
+def fails_when_fused(fused: bool = False) -> Step:
+    def fn(x):
+        if fused:
+            raise RuntimeError("the fused path does not work")
+        return x * 2
+
+    return Step(fn=fn, make_inputs=draw, reference=lambda x: x.double() * 2)
+
+
 def random_each_call() -> Step:
     return Step(fn=lambda x: x + torch.rand(32), make_inputs=draw, reference=lambda x: x.double())
 

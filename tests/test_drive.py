@@ -21,12 +21,12 @@ def pool(tmp_path_factory):
         yield pool
 
 
-def ask(pool, name, options=None, watched=True, **factors):
-    return ask_of(pool, f"{STEPS}:{name}", options, watched, **factors)
+def ask(pool, name, fixed=None, watched=True, **factors):
+    return ask_of(pool, f"{STEPS}:{name}", fixed, watched, **factors)
 
 
-def ask_of(pool, target, options=None, watched=True, **factors):
-    subject = Subject(target=target, options=options or {})
+def ask_of(pool, target, fixed=None, watched=True, **factors):
+    subject = Subject(target=target, options=fixed or {})
     arm = Arm(**{"capture": "none", **factors})
     probe = Probe(kind="step", subject=subject, arm=arm, args={"device": "cpu"}, watched=watched)
     (record,) = pool.run([probe])
@@ -78,6 +78,15 @@ def test_a_broken_contract_is_one_clear_line(pool, name, says):
 def test_options_reach_build_and_unknown_ones_are_refused(pool):
     assert ask(pool, "takes_options", {"width": 8}, batch=3).status == "pass"
     record = ask(pool, "takes_options", {"witdh": 8})
+    assert record.root.text == "options: build takes no 'witdh'; allowed: batch, width"
+
+
+def test_an_arms_options_reach_build_over_the_subjects(pool):
+    assert ask(pool, "fails_when_fused", {"fused": True}, options={"fused": False}).status == "pass"
+    record = ask(pool, "fails_when_fused", **{"option.fused": True})
+    assert (record.root.text, record.subject.options) == ("the fused path does not work", {})
+    assert record.arm.label() == "capture=none option.fused=true"
+    record = ask(pool, "takes_options", **{"option.witdh": 8})
     assert record.root.text == "options: build takes no 'witdh'; allowed: batch, width"
 
 

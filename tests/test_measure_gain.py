@@ -52,6 +52,8 @@ def test_no_time_of_a_step_that_is_wrong(pool):
     (record,) = pool.run([pair("off_by_a_percent", PLAIN, PLAIN.changed(compile="eager"), device="cpu")])
     assert record.status == "wrong" and not record.samples
     assert record.reason.startswith("fixed, ")
+    (record,) = pool.run([pair("fails_when_fused", PLAIN, PLAIN.changed(**{"option.fused": True}), device="cpu")])
+    assert (record.status, record.root.text) == ("fail", "the fused path does not work"), "the other arm's option"
 
 
 @pytest.mark.gpu

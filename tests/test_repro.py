@@ -25,6 +25,7 @@ CALLED = Arm(capture="none", warmup="warm1")
 FAILING = {
     "a compile error under fullgraph": ("untraceable", CALLED.changed(compile="eager", fullgraph=True), "fail"),
     "an error of the step itself": ("fails_by_itself", CALLED, "fail"),
+    "an error that an option brings": ("fails_when_fused", CALLED.changed(options={"fused": True}), "fail"),
     "a wrong result": ("hidden_state", CALLED, "wrong"),
     "a changed input": ("changes_its_input", CALLED, "wrong"),
 }

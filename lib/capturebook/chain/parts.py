@@ -113,9 +113,10 @@ def refuse_options(params) -> None:
 
 
 def own_options(session) -> dict:
-    """Keywords for the build of a user's own step: the options, and the factors that the question sets."""
+    """Keywords for the build of a user's own step: the options, and the factors that the question sets, over them."""
     factors = {name: getattr(asked(session), name) for name in SUBJECT_FACTORS}
-    return {**session.params.options, **{name: value for name, value in factors.items() if value is not None}}
+    set_there = {name: value for name, value in factors.items() if value is not None}
+    return {**session.params.options, **asked(session).options, **set_there}
 
 
 def interpreted(session) -> list[Record]:
@@ -179,7 +180,7 @@ def compiled_for_cpu(session) -> list[Record]:
 
     if not without_gpu(session):
         return []
-    plain = Arm(compile="default", capture="none", warmup="warm1")
+    plain = Arm(compile="default", capture="none", warmup="warm1", options=asked(session).options)
     wanted = [plain.changed(variant="twin")]
     if built_in(session):
         wanted = [arm.changed(batch=2, context=512) for arm in (plain, *wanted, plain.changed(graph_break="between"))]

@@ -2,7 +2,8 @@
 
 from ..attribution import Verdict, judge, load_hypothesis
 from ..attribution import plan as attribution_plan
-from ..records import Question, Record
+from ..params.plain import told
+from ..records import OPTION, Question, Record
 from . import parts
 from .folder import DECIDED, RunFolder
 from .runfiles import earlier
@@ -11,16 +12,20 @@ from .runfiles import earlier
 def ask(params) -> tuple[dict, Question, list[dict]]:
     """Hypothesis (as hypothesis.json holds it), question, and planned arms [{id, arm}] of a run with these parameters.
 
-    Raises ValueError, one line, for a hypothesis that cannot be read, a question that has no arm, or options of a
-    built-in sweep that do not exist.
+    Raises ValueError, one line, for a hypothesis that cannot be read, a question that has no arm, options of a
+    built-in sweep that do not exist, or an option that is fixed and a factor as well.
     """
     parts.refuse_options(params)
     try:
         hypothesis = load_hypothesis(params.hypothesis)
     except OSError as exc:
         raise ValueError(f"hypothesis: given {params.hypothesis!r}: {exc.strerror or exc}") from None
-    planned = [{"id": name, "arm": arm.model_dump()} for name, arm in hypothesis.probes(params)]
-    return hypothesis.model_dump(), hypothesis.asks(params), planned
+    arms, question = hypothesis.probes(params), hypothesis.asks(params)
+    for where, arm in [("the question", question.arm), *((f"arm {name} of the hypothesis", arm) for name, arm in arms)]:
+        for name in sorted(arm.options.keys() & params.options.keys()):
+            given = f"given {told({name: params.options[name]})}"
+            raise ValueError(f"parameter options: {given}; allowed: no {name}, which {OPTION}{name} of {where} sets")
+    return hypothesis.model_dump(), question, [{"id": name, "arm": arm.model_dump()} for name, arm in arms]
 
 
 def standing(run: RunFolder) -> list[Record]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .. import paths
-from ..records import SUBJECT_FACTORS, parse_factors
+from ..records import OPTION, SUBJECT_FACTORS, arm_from, parse_factors
 from ..subjects.loader import SubjectError, find
 from .common import InputError
 
@@ -18,7 +18,7 @@ def locate(target: str, start: Path, options: Iterable[str] = (), question: str 
 
     Files are looked up in `start`, then in the repository; so are modules, before the usual places, and the folder that
     holds one goes into this process's PYTHONPATH. Nothing is imported. `options`: names that the build must take;
-    so must it the subject's factors that the `question` sets. Raises InputError, one line; ValueError for a question
+    so it must what the `question` sets of the subject's factors. Raises InputError, one line; ValueError for a question
     that has other than factors.
     """
     names = [*(("options", name, None) for name in options), *_asked(question)]
@@ -39,8 +39,9 @@ def locate(target: str, start: Path, options: Iterable[str] = (), question: str 
 
 def _asked(question: str) -> list[tuple]:
     """The subject's own factors that a question gives a value."""
-    given = parse_factors(question)
-    return [("question", name, SUBJECT_FACTORS) for name in SUBJECT_FACTORS if given.get(name) is not None]
+    arm = arm_from(parse_factors(question))
+    options = [(f"question: {OPTION}{name}", name, None) for name in arm.options]
+    return [("question", name, SUBJECT_FACTORS) for name in SUBJECT_FACTORS if getattr(arm, name) is not None] + options
 
 
 def _portable(path: Path, root: Path) -> str:

@@ -115,7 +115,7 @@ def frame(records: list[Record]):
     rows = []
     for r in records:
         row = r.model_dump(exclude={"arm", "events", "chain", "checks", "provenance"})
-        row.update({f"arm.{k}": v for k, v in (r.arm.model_dump() if r.arm else {}).items()})
+        row.update({f"arm.{k}": v for k, v in (r.arm.factors() if r.arm else {}).items()})
         row["root.code"] = r.root.code if r.root else None
         row["root.name"] = r.root.name if r.root else None
         row["root.text"] = r.root.text if r.root else None

@@ -137,7 +137,7 @@ def _imports(record: Record, preload: tuple) -> str:
 
 def _constants(record: Record, found: Sources) -> str:
     arm = record.arm
-    factors = {name: getattr(arm, name) for name in SUBJECT_FACTORS if getattr(arm, name) is not None}
+    factors = {name: getattr(arm, name) for name in SUBJECT_FACTORS if getattr(arm, name) is not None} | arm.options
     rows = [
         f"BUILD = {found.build}",
         f"OPTIONS = {pprint.pformat({**record.subject.options, **factors})}",
@@ -149,7 +149,8 @@ def _constants(record: Record, found: Sources) -> str:
         chosen = {name: found[0]["config"] for name, found in record.tuning.items() if found}
         rows.append(f"PINNED = {pprint.pformat(chosen, width=110)}")
     if _drives_itself(record):
-        rows.append(f"ARM = {pprint.pformat(arm.model_dump(), width=110, sort_dicts=False)}")
+        shown = {**arm.model_dump(), "options": arm.options}
+        rows.append(f"ARM = {pprint.pformat(shown, width=110, sort_dicts=False)}")
         rows.append(f"HOLD = {0.5 if record.effective.get('threads') else 0.0}  # seconds that a capture stays open")
     return "\n".join(rows)
 

@@ -56,17 +56,17 @@ def load(target: str):
 def options_for(build, subject: Subject, arm: Arm) -> tuple[dict, str]:
     """The keywords for `build`, and a reason to skip: a factor the arm sets that build does not take.
 
-    An option that build does not take, or one that it needs and is not given, is a SubjectError; `tuning` is passed
-    only if build takes it.
+    The arm's options go over the subject's. An option that build does not take, or one that it needs and is not given,
+    is a SubjectError; `tuning` is passed only if build takes it.
     """
     parameters = inspect.signature(build).parameters.values()
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     names = {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
-    unknown = [k for k in subject.options if not takes_all and k not in names]
+    options = {**subject.options, **arm.options}
+    unknown = [k for k in options if not takes_all and k not in names]
     if unknown:
         allowed = ", ".join(sorted(names)) or "none"
         raise SubjectError(f"options: build takes no {unknown[0]!r}; allowed: {allowed}")
-    options = dict(subject.options)
     for factor in SUBJECT_FACTORS:
         value = getattr(arm, factor)
         if value is None:
