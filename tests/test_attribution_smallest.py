@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from capturebook.attribution import judge, plan
+from capturebook.attribution import explain, judge, load_hypothesis, plan
 from capturebook.attribution.smallest import arm_of, plain_values, search
 from capturebook.records import Arm
 from evidence import h200
 from evidence.cases import COLD, STORY, WARM
-from evidence.records import controls, fail, info, record, run_of, wrong
+from evidence.records import controls, early, fail, info, record, run_of, wrong
 
 LETTERS = frozenset("abcdefgh")
 
@@ -191,3 +191,42 @@ def test_a_variable_that_the_run_sets_is_a_factor_and_the_step_s_own_is_not():
         "without any one of them this failure does not come."
     )
     assert judge(info(compiled, env=variables), {}, records[:-1]).smallest is None
+
+
+FUSED = Arm(compile="default", options={"glue": "fused", "tp": 4})
+
+
+def planted(probe):
+    """The fused glue fails in a capture, compiled or not, and nothing else does."""
+    made = {"role": probe.role, "probe": probe.id, "watched": probe.watched}
+    if probe.role == "control":
+        return h200.answer(probe)
+    if probe.arm.options.get("glue") == "fused" and probe.arm.capture != "none":
+        return fail(probe.arm, 906, **made)
+    return record(probe.arm, **made)
+
+
+def test_a_keyword_of_build_is_a_factor_that_a_failure_may_need():
+    verdict, records, _ = pursue(info(FUSED), planted)
+    found = verdict.smallest
+    assert found["factors"] == {"capture": "global", "option.glue": "fused"} and found["minimal"]
+    assert found["no_part"] == {"compile": "default", "option.tp": 4}
+    assert found["sentence"] == (
+        "906 needs capture=global and option.glue=fused, all together: without any one of them this failure does not "
+        "come, and compile=default and option.tp=4 have no part."
+    )
+    assert Arm(compile="default", options={"tp": 4}) in [r.arm for r in records], "left to the subject's own default"
+    said = explain(verdict, load_hypothesis("own_kernel").model_dump(), records)
+    assert "906 stays with each of these changes, made alone: compile=none, option.tp=(unset)." in said
+
+
+def test_without_a_keyword_that_build_needs_nothing_is_seen():
+    def answer(probe):
+        if probe.role == "control" or "tp" in probe.arm.options:
+            return planted(probe)
+        made = {"role": probe.role, "probe": probe.id, "watched": probe.watched}
+        return early(probe.arm, "options: build needs 'tp'; given: glue", kind="SubjectError", stage="build", **made)
+
+    found = pursue(info(FUSED), answer)[0].smallest
+    assert found["factors"] == {"capture": "global", "option.glue": "fused", "option.tp": 4}
+    assert (found["minimal"], found["unclear"]) == (False, ["option.tp"])

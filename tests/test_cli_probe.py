@@ -17,6 +17,7 @@ from evidence.records import controls, early, fail, record
 def root(tmp_path, monkeypatch):
     root = planted_repo.repository(tmp_path / "repo", a00_one=["pass"])
     (root / "own.py").write_text("def build():\n    return 0\n")
+    (root / "glued.py").write_text("def build(glue='eager', tp=8):\n    return 0\n")
     monkeypatch.setenv("CAPTUREBOOK_ROOT", str(root))
     monkeypatch.setenv("PYTHONPATH", os.environ["PYTHONPATH"])
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -203,6 +204,14 @@ def test_the_arm_alone_is_incomplete_where_it_hangs(root, answered, capsys):
         (["~nosuchuser/x.py:build"], "subject: '~nosuchuser/x.py:build': there is no user 'nosuchuser' here"),
         (["own.py:build", "--run-dir", "~nosuchuser/x"], "--run-dir: given '~nosuchuser/x': there is no user"),
         (["/nowhere/x.py:build"], "subject: no file '/nowhere/x.py'"),
+        (["own.py:build", "--question", "glue=fused"], "question: 'glue=fused' is not factor=value; factors are"),
+        (["own.py:build", "--question", "option.glue=fused"], "question: option.glue: 'own.py:build' takes no 'glue'"),
+        (["own.py:build", "--question", "option.glue=[1]"], "question: option.glue='[1]'; allowed: text, a number"),
+        (["glued.py:build", "--question", "option.glu=1"], "question: option.glu: 'glued.py:build' takes no 'glu'"),
+        (
+            ["glued.py:build", "--question", "option.glue=fused", "--option", 'glue="eager"'],
+            'parameter options: given {"glue": "eager"}; allowed: no glue, which option.glue of the question sets',
+        ),
     ],
 )
 def test_bad_input_is_one_line(root, capsys, words, says):
@@ -233,3 +242,15 @@ def test_a_file_in_the_home_folder_is_found(root, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine.py").write_text("def build():\n    return 0\n")
     assert cli.target.locate("~/mine.py:build", root) == "~/mine.py:build"
+
+
+def test_the_smallest_set_may_be_a_keyword_of_build(root, answered, capsys):
+    """The fused glue fails in any capture: the search leaves each option to build's default, one after the other."""
+    fused = lambda arm: arm.options.get("glue") == "fused" and arm.capture != "none"  # noqa: E731
+    answered.by = lambda p: fail(p.arm, 906) if fused(p.arm) else record(p.arm)
+    question = "compile=default,option.glue=fused,option.tp=4"
+    assert cli.main(["probe", "glued.py:build", "--question", question, "--smallest", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["question"]["label"] == "compile=default option.glue=fused option.tp=4"
+    assert found["smallest"]["factors"] == {"capture": "global", "option.glue": "fused"}
+    assert found["smallest"]["no_part"] == {"compile": "default", "option.tp": 4} and found["smallest"]["minimal"]

@@ -10,7 +10,7 @@ from capturebook.attribution.hypotheses import HypothesisError, hypothesis_names
 from capturebook.params import validate
 from capturebook.records import Arm, Record
 from evidence import h200
-from evidence.records import info
+from evidence.records import controls, fail, info, record
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +95,11 @@ MINIMAL = {
     [
         ({"arms": [{"id": "a", "factors": {"compile": "fast"}, "why": "w"}]}, "arms.a: arm: compile='fast'"),
         ({"arms": [{"id": "a", "factors": {"colour": 1}, "why": "w"}]}, "colour=1"),
+        (
+            {"arms": [{"id": "a", "factors": {"option.layers": ["swa"]}, "why": "w"}]},
+            "arms.a: arm: option.layers=['swa']; allowed: text, a finite number, true, false or null",
+        ),
+        ({"base": {"option.batch": 8}}, "arm: option.batch=8; allowed: batch, which is a factor of its own"),
         ({"arms": [*MINIMAL["arms"], {"id": "b", "factors": {}, "why": "w"}]}, "arms.b: the same arm as a"),
         ({"arms": [*MINIMAL["arms"], *MINIMAL["arms"]]}, "the id 'a' is given twice"),
         ({"arms": []}, "arms=[]"),
@@ -211,3 +216,35 @@ def test_no_sentence_rests_on_an_arm_that_did_not_run(story_run):
     said = explain(judge(run, story.model_dump(), only), story, only)
     assert len(said) == 3 and said[0].startswith("Undetermined")
     assert all("0 held, 0 were contradicted" in line for line in said[1:])
+
+
+OF_OPTIONS = """
+name: mine
+title: Is it the fused glue
+story: It was told that the fused glue does it.
+question: {arm: {}, error: 906}
+base: {option.glue: fused, option.tp: 4}
+arms:
+  - {id: seen, factors: {}, why: the arm in which it fails}
+  - {id: eager, factors: {option.glue: eager}, why: is the fused glue needed}
+  - {id: whole, factors: {option.tp: 1}, why: is the rank needed}
+rivals:
+  - {id: glue, statement: the fused glue, predicts: {eager: {status: pass}, whole: {status: fail, code: 906}}}
+  - {id: rank, statement: the rank, predicts: {eager: {status: fail, code: 906}, whole: {status: pass}}}
+"""
+
+
+def test_an_arm_and_its_rivals_may_be_about_keywords_of_build(tmp_path):
+    (tmp_path / "mine.yaml").write_text(OF_OPTIONS)
+    mine = load_hypothesis(tmp_path / "mine.yaml")
+    assert mine.arm("eager").options == {"glue": "eager", "tp": 4}
+    assert mine.asks(validate({"question": "option.glue=compiled"})).arm.options == {"glue": "compiled", "tp": 4}
+    records = [*controls(), fail(mine.arm("seen"), 906), fail(mine.arm("whole"), 906), record(mine.arm("eager"))]
+    kernel, rank = score(mine, records)
+    assert (kernel.held, kernel.contradicted, rank.held, rank.contradicted) == (2, 0, 0, 2)
+    assert [row.label for row in kernel.rows if row.arm == "eager"] == ["option.glue=eager"]
+    found = judge(info(mine.asks().arm, 906), mine.model_dump(), records)
+    assert [(h["id"], h["label"]) for h in found.hazards] == [("whole", "option.tp=1")]
+    said = explain(found, mine.model_dump(), records)
+    assert "906 needs option.glue=fused, all together: it is gone with any one of option.glue=eager." in said
+    assert "906 stays with this change: option.tp=1." in said

@@ -65,12 +65,14 @@ def _single_changes(
     probe, what is said of the class of another error.
     """
     by_part: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    have: dict[str, str] = {}
     other: list[str] = []
     for record in _tried(records):
         differences = asked.differences(record.arm)
         if len(differences) != 1 or record.role == "repeat":
             continue
-        ((factor, (_, value)),) = differences.items()
+        ((factor, (mine, value)),) = differences.items()
+        have[factor] = _word(mine)
         if record.status == "pass":
             by_part["needed"][factor].append(_word(value))
         elif ev.outcome(record) == ev.outcome(own):
@@ -81,7 +83,7 @@ def _single_changes(
     failure = _short(own).removeprefix("fail with ")
     said = [smallest] if smallest else []
     if not smallest and (needed := by_part["needed"]):
-        told = [f"{name}={_word(getattr(asked, name))}" for name in sorted(needed)]
+        told = [f"{name}={have[name]}" for name in sorted(needed)]
         how = "; ".join(f"{name}={', '.join(sorted(values))}" for name, values in sorted(needed.items()))
         said.append(f"{failure} needs {_join(told)}, all together: it is gone with any one of {how}.")
     if nothing := by_part["no part"]:

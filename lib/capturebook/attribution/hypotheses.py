@@ -32,7 +32,7 @@ class Asked(_Strict):
 
 
 class PlannedArm(_Strict):
-    """One arm: factors on top of `base`, and why it is worth a probe."""
+    """One arm: factors on top of `base` (`option.NAME`: a keyword of build), and why it is worth a probe."""
 
     id: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     factors: dict = Field(default_factory=dict)

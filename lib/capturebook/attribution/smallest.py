@@ -9,7 +9,7 @@ a time and nothing twice.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..records import Arm, Record
+from ..records import OPTION, Arm, Record, write_option
 from . import evidence as ev
 from .decision import Decision
 from .evidence import Need
@@ -86,7 +86,9 @@ _PLAIN = {
 
 
 def plain_values(record: Record, run: Mapping[str, str]) -> dict[str, object]:
-    """{factor: its plain value}, for each in which the failing arm is not plain; variables as `env:NAME` (unset).
+    """{factor: its plain value}, for each in which the failing arm is not plain.
+
+    None for variables, as `env:NAME`, and options, `option.NAME`: they are left out, and the subject's own stay.
 
     `run`: variables set for every probe of the run; those of the step's own stay as they are.
     """
@@ -96,7 +98,8 @@ def plain_values(record: Record, run: Mapping[str, str]) -> dict[str, object]:
         plain["warmup"] = "warm2"
     if arm.tuning != "pinned" and _tuned(record):
         plain["tuning"] = "pinned"
-    return plain | {f"env:{name}": None for name in (*ev.libraries_own(run), *arm.env)}
+    names = [f"env:{name}" for name in (*ev.libraries_own(run), *arm.env)] + [OPTION + name for name in arm.options]
+    return plain | dict.fromkeys(names)
 
 
 def _tuned(record: Record) -> bool:
@@ -107,11 +110,12 @@ def _tuned(record: Record) -> bool:
 
 def arm_of(failing: Arm, plain: dict, kept: frozenset, run: Mapping[str, str]) -> Arm:
     """The failing arm with every factor that is not `kept` at its plain value."""
-    changed = {k: v for k, v in plain.items() if k not in kept and not k.startswith("env:")}
+    changed = {k: v for k, v in plain.items() if k not in kept and not k.startswith(("env:", OPTION))}
+    options = {k: v for k, v in failing.options.items() if OPTION + k in kept}
     left_out = {k.removeprefix("env:") for k in plain if k.startswith("env:") and k not in kept}
     env = {k: v for k, v in failing.env.items() if k not in left_out}
     env |= {k: ev.undo(k) for k in left_out if k in run}
-    arm = failing.changed(**changed, env=env)
+    arm = failing.changed(**changed, env=env, options=options)
     # What only means something to the compiler goes with it, so that two names of one arm are one probe.
     return ev.uncompiled(arm) if arm.compile == "none" else arm
 
@@ -130,8 +134,8 @@ class Smallest:
     def values(self, names) -> dict[str, object]:
         """What the failing arm has for each of these factors, in order."""
         arm = self.failing.arm
-        env = {f"env:{name}": value for name, value in {**self.run, **arm.env}.items()}
-        return {name: env[name] if name in env else getattr(arm, name) for name in sorted(names)}
+        held = arm.factors() | {f"env:{name}": value for name, value in {**self.run, **arm.env}.items()}
+        return {name: held[name] for name in sorted(names)}
 
     def needs(self) -> list[Need]:
         """The arms that the search would have to know next."""
@@ -211,7 +215,10 @@ def smallest(decision: Decision) -> Smallest | None:
         if len({ev.outcome(r) for r in found}) > 1:
             return "unclear"
         records[kept] = min(found, key=lambda r: r.role == "repeat")
-        return "same" if ev.outcome(found[0]) == ev.outcome(failing) else "other"
+        if ev.outcome(found[0]) == ev.outcome(failing):
+            return "same"
+        # Without an option that its build needs there is no step, and nothing is seen of one.
+        return "unclear" if found[0].stage == "build" else "other"
 
     return Smallest(search(frozenset(plain), known), plain, failing, records, run)
 
@@ -221,5 +228,6 @@ def _listed(values: dict[str, object]) -> str:
     told = []
     for name, value in values.items():
         word = str(value).lower() if isinstance(value, bool) else str(value)
+        word = write_option(value) if name.startswith(OPTION) else word
         told.append(f"{name.removeprefix('env:')}={word}")
     return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
