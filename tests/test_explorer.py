@@ -62,7 +62,11 @@ def test_every_factor_has_a_control_with_its_declared_values():
 
 
 @pytest.mark.parametrize(
-    "arm", [Arm(), STORY, Arm(fullgraph=True, dynamic=False, batch=8, capture="none", caches="empty")]
+    "arm",
+    [
+        *(Arm(), STORY, Arm(fullgraph=True, dynamic=False, batch=8, capture="none", caches="empty")),
+        Arm(options={"glue": "fused", "size": "8", "padded": True, "note": "two words", "tp": None}),
+    ],
 )
 def test_controls_and_command_line_carry_an_arm_unchanged(arm):
     assert FactorControls(arm, {}, lambda: None).arm() == arm

@@ -6,14 +6,18 @@ from typing import Literal, get_args, get_origin
 
 import ipywidgets as w
 
-from ..records import SUBJECT_FACTORS, Arm, arm_from, parse_factors
+from ..records import OPTION, SUBJECT_FACTORS, Arm, arm_from, parse_factors, write_option
 
 COMPILE_FACTORS = ("compile", "fullgraph", "dynamic", "capture")
+STEP_FACTORS = (*SUBJECT_FACTORS, "options")
 GROUPS = {
-    "The step": SUBJECT_FACTORS,
+    "The step": STEP_FACTORS,
     "Compile and capture": COMPILE_FACTORS,
-    "How it is used": tuple(n for n in Arm.model_fields if n not in (*SUBJECT_FACTORS, *COMPILE_FACTORS)),
+    "How it is used": tuple(n for n in Arm.model_fields if n not in (*STEP_FACTORS, *COMPILE_FACTORS)),
 }
+PAIRS = ("env", "options")
+"""Factors that hold values by name, written `NAME=value NAME=value`."""
+
 UNSET = "(unset)"
 """How a factor that is None ("the subject's default") is written in a control."""
 
@@ -52,7 +56,7 @@ class FactorControls:
         values = choices(name)
         if values is not None:
             return w.Dropdown(options=[_word(value) for value in values], **look)
-        hint = "NAME=value NAME=value" if name == "env" else UNSET
+        hint = "NAME=value NAME=value" if name in PAIRS else UNSET
         return w.Combobox(options=suggestions, placeholder=hint, **look)
 
     def _group(self, title: str, names) -> w.VBox:
@@ -63,18 +67,20 @@ class FactorControls:
         self._setting = True
         for name, control in self.controls.items():
             value = getattr(arm, name)
-            if name == "env":
-                control.value = shlex.join(f"{k}={v}" for k, v in sorted(value.items()))
+            if name in PAIRS:
+                write = write_option if name == "options" else str
+                control.value = shlex.join(f"{k}={write(v)}" for k, v in sorted(value.items()))
             else:
                 control.value = "" if value is None and choices(name) is None else _word(value)
         self._setting = False
 
     def arm(self) -> Arm:
         """The arm chosen. Raises ValueError, one line, naming the factor, what was given and what is allowed."""
-        factors = {"env": _variables(self.controls["env"].value)}
-        for name, control in self.controls.items():
-            text = control.value.strip()
-            if name == "env" or text in ("", UNSET):
+        factors = {"env": _pairs("env", self.controls["env"].value)}
+        texts = {name: control.value.strip() for name, control in self.controls.items() if name not in PAIRS}
+        texts |= {OPTION + name: text for name, text in _pairs("options", self.controls["options"].value).items()}
+        for name, text in texts.items():
+            if text in ("", UNSET) and not name.startswith(OPTION):
                 continue
             if "," in text:
                 raise ValueError(f"{name}: {text!r} is not one value")
@@ -82,13 +88,13 @@ class FactorControls:
         return arm_from(factors)
 
 
-def _variables(text: str) -> dict[str, str]:
+def _pairs(factor: str, text: str) -> dict[str, str]:
     allowed = "allowed: NAME=value NAME=value, a value with spaces in quotes"
     try:
         pairs = [part.partition("=") for part in shlex.split(text)]
     except ValueError as exc:
-        raise ValueError(f"env: {text!r}: {str(exc).lower()}; {allowed}") from None
+        raise ValueError(f"{factor}: {text!r}: {str(exc).lower()}; {allowed}") from None
     for name, equals, _ in pairs:
         if not name or not equals:
-            raise ValueError(f"env: {text!r}; {allowed}")
+            raise ValueError(f"{factor}: {text!r}; {allowed}")
     return {name: value for name, _, value in pairs}

@@ -6,7 +6,7 @@ from collections import Counter
 from markupsafe import Markup
 
 from ..measure.rows import entries_of
-from ..records import Arm, Record
+from ..records import OPTION, Arm, Record, write_option
 
 STATUSES = {
     "pass": ("✓", "passes"),
@@ -67,6 +67,8 @@ def worst(records: list[Record]) -> str:
 
 def factor(name: str, value) -> str:
     """One factor as the command line writes it: `overlap=true`, `env=unset`."""
+    if name.startswith(OPTION):
+        return f"{name}={write_option(value)}"
     if isinstance(value, dict):
         value = ",".join(f"{k}={v}" for k, v in sorted(value.items())) or "unset"
     return f"{name}={str(value).lower() if isinstance(value, bool) or value is None else value}"
