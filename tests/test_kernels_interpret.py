@@ -32,25 +32,12 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def measured() -> dict:
-    """{"kernel/case": errors} of all cases, from one process for each kernel, both at once."""
-    here = Path(__file__).parent
+    """{"kernel/case": errors} of all cases, from a process of their own."""
+    command = [sys.executable, str(Path(__file__).with_name("interpreted_cases.py")), *MMA, *SIMT]
     env = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(here / "interpreted_cases.py"), *cases],
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for cases in (MMA, SIMT)
-    ]
-    found = {}
-    for process in started:
-        out, err = process.communicate(timeout=240)
-        assert process.returncode == 0, err
-        found |= json.loads(out)
-    return found
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("case", MMA + SIMT)
