@@ -71,28 +71,57 @@ def test_fp32_layers_agree_and_choose_the_same():
     assert not any(differ)
 
 
-def test_the_ends_agree_and_a_free_run_is_reported():
-    """From tokens to logits by ourselves, nothing fed: printed, not judged; another selection would change the rest."""
-    watched = Watched(model_of(SHAPE))
-    ends, fp32 = ends_of(watched.model), torch.float32
+def free_run(shape, dtype: torch.dtype, ops) -> dict:
+    """From tokens to logits by ourselves over all steps, nothing fed, beside transformers: what the two share.
+
+    steps; logits_off: largest difference of a step's logits over its largest logit, the worst step, and the median;
+    selections, experts: mean share of the reference's that are chosen too; same_token: share of greedy tokens that are
+    the same. The reference computes in fp32 on the same values, in bf16 with each layer's input rounded.
+    """
+    watched = Watched(model_of(shape, rounded=dtype is torch.bfloat16))
+    ends = ends_of(watched.model)
     requests = make_requests(BATCH, CONTEXT, CONTEXT, 0, "cpu")
-    states = [make_state(SHAPE, kind, BATCH, CONTEXT, 0, "cpu", fp32, "bf16", "bf16") for kind in LAYERS]
-    weights = [weights_of(layer, fp32) for layer in watched.model.model.layers]
-    stack = model.stack(SHAPE, LAYERS, weights, states, requests, CONTEXT)
+    states = [make_state(shape, kind, BATCH, CONTEXT, 0, "cpu", dtype, "bf16", "bf16") for kind in LAYERS]
+    weights = [weights_of(layer, dtype) for layer in watched.model.model.layers]
+    stack = model.stack(shape, LAYERS, weights, states, requests, CONTEXT)
     generator = torch.Generator().manual_seed(2)
-    worst, overlap = 0.0, []
-    for _ in range(20):
-        tokens = torch.randint(SHAPE.vocabulary, (BATCH,), generator=generator)
+    off, selections, experts, same = [], [], [], []
+    for _ in range(STEPS):
+        tokens = torch.randint(shape.vocabulary, (BATCH,), generator=generator)
         logits = watched.step(tokens)
-        assert torch.equal(ends.embed(tokens), watched.seen[0]["streams"])
+        embedded = ends.embed(tokens)
+        assert torch.equal(embedded, watched.seen[0]["streams"])
         assert torch.allclose(ends.logits(watched.seen[-1]["out"]), logits, atol=1e-4 * float(logits.abs().max()))
         with torch.no_grad():
-            found = stack(torch_ops(), ends.embed(tokens), tokens)
-        free = ends.logits(found["2.hca.streams"])
-        worst = max(worst, float((free - logits).abs().max() / logits.abs().max()))
-        chosen = slots_of(requests, watched.seen[1]["chosen"], SHAPE.topk)
-        overlap += [len(set(a) & set(b)) / len(set(b)) for a, b in zip(found["1.csa.slots"].tolist(), chosen.tolist())]
-    print(f"free run: logits off by {worst}, selections shared {sum(overlap) / len(overlap):.3f}")
+            found = stack(ops, embedded.to(dtype), tokens)
+            free = ends.logits(found["2.hca.streams"])
+        assert torch.isfinite(free).all()
+        off.append(float((free - logits).abs().max() / logits.abs().max()))
+        same.append(float((free.argmax(-1) == logits.argmax(-1)).float().mean()))
+        chosen = slots_of(requests, watched.seen[1]["chosen"], shape.topk)
+        selections += shares(found["1.csa.slots"], chosen)
+        for number, (kind, seen) in enumerate(zip(LAYERS, watched.seen)):
+            experts += shares(found[f"{number}.{kind}.experts"], seen["experts"])
+    mean = {
+        name: sum(x) / len(x) for name, x in (("selections", selections), ("experts", experts), ("same_token", same))
+    }
+    return {"steps": STEPS, "logits_off": max(off), "logits_off_median": sorted(off)[STEPS // 2], **mean}
+
+
+def shares(found: torch.Tensor, wanted: torch.Tensor) -> list[float]:
+    """For each row the share of what is wanted that was found; -1 is nothing."""
+    rows = [({*a} - {-1}, {*b} - {-1}) for a, b in zip(found.tolist(), wanted.tolist())]
+    return [len(a & b) / len(b) for a, b in rows if b]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_the_ends_agree_and_a_free_run_is_reported(dtype, record_property):
+    """What a free run comes to is reported (pytest -rP prints it, --junitxml records it), not judged: one other
+    selection changes all that follows it."""
+    found = free_run(SHAPE, dtype, torch_ops())
+    print(f"free run, {dtype}: {found}")
+    for name, value in found.items():
+        record_property(name, value)
 
 
 def test_bf16_operators_agree_with_the_same_selection():
