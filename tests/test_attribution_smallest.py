@@ -230,3 +230,21 @@ def test_without_a_keyword_that_build_needs_nothing_is_seen():
     found = pursue(info(FUSED), answer)[0].smallest
     assert found["factors"] == {"capture": "global", "option.glue": "fused", "option.tp": 4}
     assert (found["minimal"], found["unclear"]) == (False, ["option.tp"])
+
+
+def test_the_gain_is_beside_the_nearest_arm_in_keywords_of_build_too():
+    asked, beside = COLD.changed(options={"glue": "fused", "tp": 4}), []
+
+    def answer(probe):
+        beside.extend([probe.args["beside"]] if probe.kind == "gain" else [])
+        if probe.role == "control" or probe.arm.options.get("glue") == "fused":
+            return h200.answer(probe)
+        return record(probe.arm, role=probe.role, probe=probe.id, watched=probe.watched)
+
+    verdict, _, _ = pursue(info(asked), answer)
+    assert (verdict.class_, verdict.fixed) == ("K1", "fixed")
+    assert beside == [asked.changed(options={"tp": 4}).model_dump()]
+    assert verdict.gain["baseline"] == "option.glue=(unset)"
+    assert verdict.smallest["factors"] == {
+        "capture": "global", "option.glue": "fused", "tuning": "live", "warmup": "kernel_cold",
+    }  # fmt: skip

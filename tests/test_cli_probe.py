@@ -209,6 +209,10 @@ def test_the_arm_alone_is_incomplete_where_it_hangs(root, answered, capsys):
         (["own.py:build", "--question", "option.glue=[1]"], "question: option.glue='[1]'; allowed: text, a number"),
         (["glued.py:build", "--question", "option.glu=1"], "question: option.glu: 'glued.py:build' takes no 'glu'"),
         (
+            ["capturebook.subjects.decode_step:build", "--question", "option.glu=fused"],
+            "question: option.glu: 'capturebook.subjects.decode_step:build' takes no 'glu'; allowed: batch, cache, ",
+        ),
+        (
             ["glued.py:build", "--question", "option.glue=fused", "--option", 'glue="eager"'],
             'parameter options: given {"glue": "eager"}; allowed: no glue, which option.glue of the question sets',
         ),

@@ -82,7 +82,8 @@ def _make_importable(spec, folders: list[Path]) -> None:
 def _check(target: str, source: Path, name: str, needed: list[tuple]) -> None:
     """That the file parses and binds `name` at its top level, and takes what is needed: (parameter, keyword, among).
 
-    A file with a star import may bind anything, and a build that is decorated or no function may take anything.
+    A file with a star import may bind anything, and a build that is decorated or no function may take anything. A
+    package that imports its build from one of its files is followed there.
     """
     try:
         tree = ast.parse(source.read_bytes())
@@ -101,6 +102,12 @@ def _check(target: str, source: Path, name: str, needed: list[tuple]) -> None:
             bound.add(node.id)
     if name not in bound and "*" not in bound:
         raise InputError(f"subject: {target!r}: the file defines no {name!r}")
+    for node in tree.body if source.name == "__init__.py" else []:
+        if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module:
+            file = source.parent.joinpath(*node.module.split(".")).with_suffix(".py")
+            for alias in node.names:
+                if (alias.asname or alias.name) == name and file.is_file():
+                    _check(target, file, alias.name, needed)
     builds = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
     if len(builds) == 1 and not builds[0].decorator_list and not builds[0].args.kwarg:
         takes = [arg.arg for arg in (*builds[0].args.args, *builds[0].args.kwonlyargs)]
