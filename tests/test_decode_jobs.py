@@ -303,11 +303,12 @@ def test_places_of_one_process(monkeypatch):
     monkeypatch.setattr(decode_sweep, "Point", Timed)
     monkeypatch.setattr(decode_sweep, "classes", lambda point, wanted: dict.fromkeys(point.asked["variants"], {}))
     monkeypatch.setattr(decode_sweep, "foreign_processes", lambda: [])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**37, 2**37))
     variants = {name: {"kernel": name, "tuning": "pinned"} for name in ("stock", "and overlap")}
     shared = {"context": 8192, "max_context": 131072, "variants": variants}
     places = [{"batch": batch, "profile": batch == 1, **shared} for batch in (1, 8, 64, 256)]
     asked = {"layer": "csa", "step": {"tp": 8}, "places": places}
-    job = context(asked, samples=2)
+    job = context(asked, samples=2, memory_gib=0.0)
     found = decode_sweep.run(job)
     record = recorded({**job.fields, **found}, asked)
     points = {(p["variant"], p["batch"]): p for p in sweep_points([record])}
@@ -319,5 +320,5 @@ def test_places_of_one_process(monkeypatch):
     assert "is off by 1.0 (not timed)" in points["stock", 8]["reason"]
     assert points["stock", 256]["status"] == "skipped" and "does not fit" in points["stock", 256]["reason"]
     assert all(check["ok"] for check in found["checks"]) and len(found["checks"]) == 4
-    alone = context(asked | {"places": asked["places"][1:2]}, samples=2)
+    alone = context(asked | {"places": asked["places"][1:2]}, samples=2, memory_gib=0.0)
     assert decode_sweep.run(alone)["status"] == "wrong"

@@ -7,7 +7,8 @@ one and draw them takes longer than to measure a place.
 
 import gc
 
-from .decode_point import DEFAULTS, Point
+from .decode_memory import misfit, needed
+from .decode_point import DEFAULTS, LAYERS, Point
 from .decode_profile import classes
 from .gpu_processes import foreign_processes, refusal
 from .rows import place_name, sample_name
@@ -17,8 +18,8 @@ def run(ctx) -> dict:
     """Job: every variant of each place against float64, then timed in turn; GPU time by class from a profiled replay,
     and the time of a call without a graph, where kernels are looked at.
 
-    A place where one variant is wrong has no times, and says so; one that does not fit is skipped. `not_run` beside
-    another process on the GPU.
+    A place where one variant is wrong has no times, and says so; one that cannot fit, by arithmetic, or runs out of
+    memory is skipped. `not_run` beside another process on the GPU.
     """
     import torch
 
@@ -26,10 +27,15 @@ def run(ctx) -> dict:
     if found:
         return refusal(found)
     asked = ctx.probe.subject.options
-    payload = ctx.fields["payload"] = {"layer": asked["layer"], "step": {**DEFAULTS, **asked["step"]}, "places": {}}
+    step = {**DEFAULTS, **asked["step"]}
+    payload = ctx.fields["payload"] = {"layer": asked["layer"], "step": step, "places": {}}
     checks, samples, weights = [], {}, None
     for place in asked["places"]:
         ctx.stage("build")
+        need = needed(asked["layer"], step, place["batch"], place["context"], LAYERS)
+        if why := misfit(need, torch.cuda.mem_get_info()[0], weights is not None, ctx.args["memory_gib"]):
+            payload["places"][place_name(place)] = {"status": "skipped", "reason": why}
+            continue
         try:
             point = Point({**asked, **place}, ctx.seed, weights=weights)
             weights = point.weights
