@@ -358,6 +358,18 @@ def test_the_figure_has_context_below_and_a_panel_for_each_format_lengths_and_ma
     assert status == "pass" and "at batch 64, context 8192 of 131072" in text
 
 
+@pytest.mark.parametrize(
+    "name, value", [("median_us", 0.0), ("scratch_a_row", "much"), ("read_share", [1]), ("max_context", 0)]
+)
+def test_a_record_that_the_targets_could_not_read_is_set_aside(name, value):
+    params = Params(subject=INDEXER, kernels=["bounded"], batches=[64], contexts=[8192])
+    record = timed(indexer_sweep.plan_indexer_sweep(params, {})[0])
+    assert not unreadable(record)
+    (found,) = record.payload["places"].values()
+    (found if name == "max_context" else found["variants"]["bounded"])[name] = value
+    assert name in unreadable(record)
+
+
 @pytest.mark.skipif(OLD, reason=f"the interpreter of triton {triton.__version__} cannot loop with numpy >= 2.4")
 def test_interpreted_kernels_agree_with_float64(tmp_path):
     run = SimpleNamespace(path=tmp_path, name="test", nonce="f00d", append=lambda record: None)

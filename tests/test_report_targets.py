@@ -61,18 +61,24 @@ def test_room_may_change_a_call_by_a_twentieth():
     assert what[0] not in {row[0] for row in rows(indexer(46.0))}, "one room says nothing of the other"
 
 
-def test_fp8_is_held_to_bf16_at_the_same_point():
+def test_fp8_is_held_to_bf16_at_the_same_point_and_the_slowest_counts():
     what = ("fp8 keys / bf16 keys", 1.0)
-    assert (*what, "met") in rows(indexer(46.0), indexer(37.9, keys="fp8"))
-    assert (*what, "missed") in rows(indexer(46.0), indexer(46.1, keys="fp8"))
+    short = [indexer(18.0, context=8192), indexer(17.0, keys="fp8", context=8192)]
+    assert (*what, "met") in rows(indexer(46.0), indexer(37.9, keys="fp8"), *short)
+    assert (*what, "missed") in rows(indexer(46.0), indexer(46.1, keys="fp8"), *short)
+    (row,) = [
+        row for row in targets_parts.judged([indexer(46.0), indexer(46.1, keys="fp8"), *short]) if not row["unit"]
+    ]
+    assert row["found"] == pytest.approx(46.1 / 46.0) and row["where"] == "the most of 2 points"
     assert rows(indexer(46.0, context=8192), indexer(37.9, keys="fp8"))[1:] == []
 
 
 def test_scratch_is_four_bytes_for_each_key_that_there_is_room_for():
-    what = ("scratch a request", 131072)
-    assert rows(indexer(46.0, scratch_a_row=131072.0))[1] == (*what, "met")
-    assert rows(indexer(46.0, scratch_a_row=131073.0))[1] == (*what, "missed")
-    assert rows(indexer(37.0, keys="fp8", most=1048576, scratch_a_row=131073.0)) == [(what[0], 1048576, "met")]
+    what = ("scratch for each key there is room for", 4)
+    right = [indexer(37.0, keys="fp8", most=1048576, scratch_a_row=1048576.0), indexer(46.0, scratch_a_row=131072.0)]
+    assert rows(*right)[1:] == [(*what, "met")]
+    assert rows(*right, indexer(18.0, context=8192, scratch_a_row=131073.0))[-1] == (*what, "missed")
+    assert rows(indexer(37.0, keys="fp8")) == [], "not measured"
     assert targets_parts.RATIO == RATIO
 
 

@@ -72,11 +72,20 @@ def _of_the_indexer(points: dict[tuple, dict]):
             yield _row("scores alone, of the read bandwidth", "share", where, p["read_share"], READ_SHARE, True)
         if bf16 and part == "selection" and context // RATIO <= SELECTION_KEYS:
             yield _row("selection alone", "µs", where, us, SELECTION_US)
-        other = points.get(("bf16", context, most, part))
-        if key_format == "fp8" and part == "whole" and other:
-            yield _row("fp8 keys / bf16 keys", "", where, us / other["median_us"], FP8)
-        if part == "whole" and "scratch_a_row" in p:
-            yield _row("scratch a request", "bytes", where, p["scratch_a_row"], SCRATCH * most // RATIO)
+    whole = {place[:3]: p for place, p in points.items() if place[3] == "whole"}
+    pairs = [
+        (p, whole["bf16", *place]) for (keys, *place), p in whole.items() if keys == "fp8" and ("bf16", *place) in whole
+    ]
+    if pairs:
+        slowest = max(fp8["median_us"] / bf16["median_us"] for fp8, bf16 in pairs)
+        yield _row("fp8 keys / bf16 keys", "", _most(pairs), slowest, FP8)
+    scratch = [p["scratch_a_row"] / (p["max_context"] // RATIO) for p in whole.values() if "scratch_a_row" in p]
+    if scratch:
+        yield _row("scratch for each key there is room for", "bytes", _most(scratch), max(scratch), SCRATCH)
+
+
+def _most(found: list) -> str:
+    return f"the most of {len(found)} points" if len(found) > 1 else "one point"
 
 
 def _of_the_glue(p: dict):

@@ -34,11 +34,11 @@ def met(points: list[dict]) -> str:
 
 
 def _figure(row: dict, name: str) -> str:
-    """Four figures, so that what was just missed does not read like its target; whole numbers of what is counted."""
+    """Four figures, so that what was just missed does not read like its target."""
     unit, value = row["unit"], row[name]
     if unit == "share":
         return f"{100 * value:.4g} %"
-    return f"{f'{value:,.0f}' if unit in ('kernels', 'bytes') else f'{value:.4g}'} {unit}".rstrip()
+    return f"{value:.4g} {unit}".rstrip()
 
 
 def _target(row: dict) -> str:

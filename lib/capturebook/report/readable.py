@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..measure.rows import row_of, sweep_points
 from ..records import Record
@@ -99,14 +99,22 @@ class Shaped(Timed):
 
 
 class Judged(Timed):
-    """A point of the indexer or of a step, which may have targets: see measure.targets_parts."""
+    """A point of a step that may have targets: see measure.targets_parts."""
 
-    median_us: float
+    subject: str = ""
+    median_us: float = Field(gt=0)
     gpu: str = ""
+    kernels: int = 0
+
+
+class Keyed(Judged):
+    """A point of the indexer."""
+
+    key_format: str
+    context: int
+    max_context: int = Field(ge=4)
     part: str = "whole"
     lengths: str = ""
-    max_context: int | None = None
-    kernels: int = 0
     read_share: float | None = None
     scratch_a_row: float = 0.0
 
@@ -157,9 +165,9 @@ def _read(record: Record) -> None:
         Asked(**asked)
         Places(**record.payload)
         for point in sweep_points([record]):
-            judged = Judged if "key_format" in point or "subject" in point else Timed
-            kind = (Shaped if point.get("lists") else judged) if point["us"] else Point
-            kind(**point)
+            kinds = {"lists": Shaped, "key_format": Keyed, "subject": Judged}
+            timed = next((kind for name, kind in kinds.items() if point.get(name)), Timed)
+            (timed if point["us"] else Point)(**point)
     elif record.kind == "interpret":
         Interpreted(**record.payload)
     elif record.kind == "counters" and record.status == "pass":
