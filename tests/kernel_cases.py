@@ -9,7 +9,9 @@ from capturebook.kernels.sparse_mla.formats import ROW_BYTES, TOKEN_BYTES, forma
 from capturebook.kernels.sparse_mla.gluon_columns import gluon_columns_kernel
 from capturebook.kernels.sparse_mla.gluon_plan import WGMMA_KERNELS, Plan, plan
 from capturebook.kernels.sparse_mla.inputs import EXTRA_PAGE, WINDOW_PAGE, Inputs, make_inputs
+from capturebook.kernels.sparse_mla.paths import path_of
 from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
+from capturebook.kernels.sparse_mla.shapes import SHAPES
 
 UNUSED = 2**31 - 1
 """What stands beyond a length: a slot no cache has."""
@@ -26,6 +28,30 @@ def check(inputs, got, what="", groups=(slice(None),), tolerance=TOLERANCE, lse_
     assert lse_error(lse, want_lse) <= lse_tolerance, what
 
 
+def auto_takes(inputs: Inputs, sm: int) -> str:
+    """Which kernel `decode` has for kernel "auto": "mma", "columns" or "wgmma"."""
+    (batch, heads, _), cache = inputs.q.shape, format_of(inputs.window_cache)
+    widths = inputs.window_indices.shape[1], inputs.extra_indices.shape[1]
+    if path_of(sm, batch, heads, cache, sum(widths)) == "mma":
+        return "mma"
+    return "columns" if plan(batch, heads, *widths, cache).kernel is gluon_columns_kernel else "wgmma"
+
+
+AUTO = [
+    ("window", 8192, {1: "columns", 12: "mma", 40: "wgmma"}),
+    ("hca", 8192, {1: "columns", 12: "mma", 40: "wgmma"}),
+    ("hca", 131_072, {1: "mma", 40: "wgmma"}),
+    ("pro", 8192, {1: "mma", 40: "wgmma"}),
+]
+"""Name of the lists (shapes.SHAPES), context, and by batch the kernel that "auto" has for them on sm_90."""
+
+
+def auto_inputs(name: str, context: int, batch: int, **more) -> Inputs:
+    """A call of AUTO."""
+    shape = SHAPES[name]
+    return make_inputs(batch, batch, shape.heads or 64, **shape.inputs(context), **more)
+
+
 def planned(kernel: str, inputs: Inputs) -> Plan:
     """How the Gluon operators launch this call: it must be with the kernel that is meant, "columns" or "wgmma"."""
     cache, widths = format_of(inputs.window_cache), (inputs.window_indices.shape[1], inputs.extra_indices.shape[1])
@@ -35,7 +61,7 @@ def planned(kernel: str, inputs: Inputs) -> Plan:
     return found
 
 
-GLUON_BATCH = {"columns": 4, "wgmma": 16}
+BATCH_OF = {"columns": 4, "wgmma": 16}
 """Requests of 64 heads and lists of up to 640 entries that reach each of the Gluon kernels."""
 
 

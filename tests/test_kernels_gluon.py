@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -14,6 +16,9 @@ from capturebook.kernels.sparse_mla.gluon_plan import ENTRIES, plan, wgmma_split
 from capturebook.kernels.sparse_mla.inputs import make_inputs
 from capturebook.kernels.sparse_mla.paths import COLUMNS_BATCH, COLUMNS_ENTRIES, GLUON_BATCH, path_of
 from capturebook.measure.limits import TABLE
+from kernel_cases import AUTO, BATCH_OF, auto_inputs, auto_takes, planned
+
+SMALL_POOLS = dict(window_slots=256, extra_slots=256)
 
 
 @pytest.mark.parametrize("cache", GLUON_BATCH)
@@ -57,6 +62,20 @@ def test_small_batches_take_the_kernel_of_columns_with_room_for_their_slots(wind
         assert found.splits * batch * 4 <= 132 or found.splits == -(-tiles // 16)
     for batch, heads, entries in ((COLUMNS_BATCH + 1, 64, extra), (1, 128, extra), (1, 64, COLUMNS_ENTRIES + 1)):
         assert plan(batch, heads, window, entries, "fp8").block_h == 64
+
+
+@pytest.mark.parametrize("cache", FORMATS)
+def test_the_gpu_s_tests_reach_the_kernels_that_they_mean(cache):
+    for kernel, batch in BATCH_OF.items():
+        inputs = make_inputs(0, batch=batch, heads=64, context=2048, cache=cache, **SMALL_POOLS)
+        few, none = inputs.window_indices[:, :16].contiguous(), inputs.window_indices[:, :0].contiguous()
+        for window, extra in product((inputs.window_indices, few, none), (inputs.extra_indices, few, none)):
+            planned(kernel, replace(inputs, window_indices=window, extra_indices=extra))
+    for name, context, batches in AUTO:
+        for batch, meant in batches.items():
+            assert auto_takes(auto_inputs(name, context, batch, cache=cache, **SMALL_POOLS), 90) == meant
+    with pytest.raises(AssertionError, match="^meant for columns; the plan for \\(16, 64\\), "):
+        planned("columns", inputs)
 
 
 @pytest.mark.parametrize("cache", FORMATS)

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from capturebook.kernels.sparse_mla import decode, decode_reference, error
+from capturebook.kernels.sparse_mla import decode
 from capturebook.kernels.sparse_mla import pinned as pinned_module
 from capturebook.kernels.sparse_mla.arguments import KERNELS
 from capturebook.kernels.sparse_mla.formats import FORMATS
 from capturebook.kernels.sparse_mla.inputs import make_inputs
 from capturebook.kernels.sparse_mla.op import tuner_of
 from capturebook.kernels.sparse_mla.pinned import pin_entry, pinned_entry
-from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
 from capturebook.kernels.sparse_mla.shapes import SHAPES
+from kernel_cases import AUTO, auto_inputs, auto_takes, check
 
 pytestmark = pytest.mark.gpu
 
@@ -35,12 +35,6 @@ def pinned(kernel, cache, heads, batch):
     pin_entry(tuner_of(kernel, cache), pinned_entry(kernel, major * 10 + minor, heads, batch, cache))
 
 
-def check(inputs, got, what):
-    want, want_lse = decode_reference(*inputs.args())
-    assert error(got[0], want) <= TOLERANCE, what
-    assert lse_error(got[1], want_lse) <= 1e-3, what
-
-
 @pytest.mark.parametrize("kernel, cache", [("mma", "fp8"), ("mma", "bf16"), ("simt", "fp8")])
 @pytest.mark.parametrize("name", [name for name, shape in SHAPES.items() if not shape.cache])
 def test_shapes(name, kernel, cache):
@@ -52,6 +46,18 @@ def test_shapes(name, kernel, cache):
             lists = shape.inputs(context)
             inputs = make_inputs(batch, batch, heads, kind=kind, cache=cache, holes=0.05, device="cuda", **lists)
             check(inputs, decode(*inputs.args(), kernel=kernel), (batch, kind))
+
+
+@pytest.mark.parametrize("name, context, batches", AUTO)
+@pytest.mark.parametrize("cache", FORMATS)
+def test_auto_with_every_kernel_that_it_has_for_the_lists(cache, name, context, batches):
+    """By the rule of sm_90; elsewhere all are mma's. V4-Flash's own lists: test_kernels_auto_gpu.py."""
+    major, minor = torch.cuda.get_device_capability()
+    for batch, meant in batches.items():
+        for kind in ("random", "peaked", "sink"):
+            inputs = auto_inputs(name, context, batch, kind=kind, cache=cache, holes=0.05, device="cuda")
+            assert auto_takes(inputs, major * 10 + minor) == (meant if (major, minor) == (9, 0) else "mma")
+            check(inputs, decode(*inputs.args(), kernel="auto"), (batch, kind))
 
 
 @pytest.mark.parametrize("heads", [8, 16, 32])
