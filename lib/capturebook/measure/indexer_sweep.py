@@ -23,7 +23,8 @@ FORMATS, LENGTHS = ("bf16", "fp8"), ("near", "full")
 
 METHOD = (
     "One indexer call (scores and selection) inside a captured graph, on keys that are not in the cache; a selection "
-    "alone may find its scores there, as in a call, which has just written them"
+    "alone may find its scores there, as in a call, which has just written them. Full lengths: a request has all keys "
+    "of its context; near: 7/8 of them and more"
 )
 TOKENS = "batch / time of one indexer call: what this step alone would allow, one layer, nothing else running"
 
