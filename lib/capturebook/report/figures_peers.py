@@ -64,12 +64,15 @@ def _beside(groups: list[list[dict]]) -> Block:
     """One shape and format over batch: ours, FlashMLA, SIMT, each with its ratio."""
     rows = [_point(group) for group in groups]
     first = groups[0][0]
-    columns = ["Batch", "Entries a request", "Ours (µs)", "FlashMLA (µs)", "Ours / FlashMLA", "Target"]
+    columns = ["Batch", "Entries", "Ours (µs)", "FlashMLA (µs)", "Ours / FlashMLA", "Target"]
     columns += ["Floor (µs)", "Ours / floor", "SIMT (µs)", "SIMT / ours", "Heads", "Limited by"]
     here = [n for n, _ in enumerate(columns) if n < 3 or any(row[n] for row in rows)]  # none: no such peer, no target
     peer = {p["kernel"]: p["config"] for group in groups for p in group if p["kernel"] in FLASHMLA and p["us"]}
     caption = f"{first['lists']}, {FORMATS[first['cache']]}, {first['heads']} heads, context {first['context']:,}"
-    caption += f". {'; '.join(peer.values())}." if peer else ""
+    caption += f". {'; '.join(peer.values())}." if peer else "."
+    caption += " Entries: of a request, on average"
+    unjudged = dict.fromkeys(str(t["entries"]) for group in groups for t in _judged(group) if t["met"] == "unjudged")
+    caption += f"; what is not judged was set at {words.listed(list(unjudged))}." if unjudged else "."
     return table([columns[n] for n in here], [[row[n] for n in here] for row in rows], caption, stack=True)
 
 
@@ -124,7 +127,7 @@ def _target(t: dict) -> Markup:
     what = t["what"].replace("ours / FlashMLA", "ratio")
     asked = f"{what} {'≥' if t['least'] else '≤'} {t['target']:g}"
     if t["met"] == "unjudged":
-        return words.badge("skipped", f"{asked}: not judged, set at {t['entries']} entries")
+        return words.badge("skipped", f"{asked}: not judged")
     said = f"{asked}: {MET[t['met']]}"
     return words.badge("fail" if t["met"] == "missed" else "pass", said)
 
@@ -177,7 +180,7 @@ def _left(points: list[dict]) -> list[Block]:
 
 def _variants(points: list[dict]) -> Block:
     """One row for each variant of each point."""
-    columns = ["What", "Lists", "Cache", "Batch", "Entries a request", "Heads", "Computed"]
+    columns = ["What", "Lists", "Cache", "Batch", "Entries", "Heads", "Computed"]
     columns += ["Median (µs)", "Times the floor", "SIMT over this", "This over FlashMLA", "Limited by", "Configuration"]
     rows = []
     for group in _groups(points):

@@ -18,7 +18,7 @@ def sweep_table(points: list[dict]) -> Block:
                "Floor (µs)", "Times the floor", "Bound by", "GB/s", "TFLOP/s", "tok/s", "Configuration"]  # fmt: skip
     rows = [_row(p) for p in points]
     if any(map(entries_of, points)):  # other steps have no lists
-        columns.insert(4, "Entries a request")
+        columns.insert(4, "Entries")
         rows = [[*row[:4], words.entries([p]), *row[4:]] for row, p in zip(rows, points)]
     return table(columns, rows)
 
