@@ -150,7 +150,7 @@ def test_what_is_shown_of_it(monkeypatch):
         "not reproduced on an H200",
         "KV capacity",
         "inconsistent with itself: the indexer's gain",
-        "(stock at batch 1, 8192 of 131072)",
+        "('stock' at batch 1, 8192 of 131072)",
         "8 GPUs, memory fraction 0.9, beside the story's 2.58 million",
         "Tokens a second of one rank of eight over concurrency",
         "All 48 rows",
@@ -209,7 +209,7 @@ def test_what_a_rank_has(monkeypatch, tp, text):
     said = conclusions.sweep(points)[1]
     assert shown.count(text) >= 5 and ("no communication" in shown) == ("no communication" in said) == (tp > 1)
     assert f"tok/s of {text.partition(':')[0].partition(' with')[0]}" in said
-    assert ("Ranks share the work" in shown) == (tp > 1)
+    assert ("All ranks work on the same tokens" in shown) == (tp > 1)
 
 
 def test_the_recorded_run_on_an_h200(repo):
@@ -259,9 +259,11 @@ def test_the_recorded_run_beside_the_story(repo):
     assert ("mma, torch indexer", 64, 8192, 2**20, 43) in [place for place, _ in found["indexer"]["beyond"]]
     shown = figures_decode.decode(records, "NVIDIA H200").text
     for text in (
-        "Not over all concurrencies, as it is told: at 256, not at 1, 8 and 64",
+        "not over all concurrencies, as it is told: at 256, not at 1, 8 and 64; 'stock' at batch 256",
         "† 41 of 43 layers, sliding-window layers and ends left out",
-        "Interpolated: torch indexer and fused glue",
-        "torch indexer and eager glue (mma, torch indexer at batch 64, 8192), only above maximum context 1048576",
+        "interpolated, with torch indexer and fused glue at batch 64, 8192: between the measured maximum contexts",
+        "with torch indexer and eager glue at batch 64, 8192: only above maximum context 1048576 (10.2x there), not ",
+        "after another rung: 'and fused glue' at batch 64, 8192 of 131072, fused glue",
+        "All 26 values",
     ):
         assert text in shown

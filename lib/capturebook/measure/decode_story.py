@@ -18,13 +18,14 @@ Place = tuple[str, int, int, int, int]
 
 
 def story(rows: list[dict]) -> list[dict]:
-    """The story's numbers beside what was measured: key, claim, told, measured, ends, status, where and more.
+    """The story's numbers beside what was measured: key, claim, told, values, measured, ends, status, where and more.
 
     rows: of `decode_model.known`. status: "reproduced" where a number is within a tenth of what the story tells (of
-    what it tells over all concurrencies: at every batch of some context), "not reproduced", or "not measured". where:
-    `Place`s at which it is so; ends: those of the least and the most measured; elsewhere: those at which a share is so
-    after another rung with the same attention kernel. batches: of what is told over all, (those at which it is so,
-    those at which it is not). between, beyond: see `crossings`. What refutes a number is `amdahl.verdicts` alone.
+    what it tells over all concurrencies: at every batch of some context), "not reproduced", or "not measured". values:
+    by `Place`; where: those at which it is so; measured, ends: the least and the most, and at which they are;
+    elsewhere: those at which a share is so after another rung with the same attention kernel. batches: of what is told
+    over all, (those at which it is so, those at which it is not). between, beyond: see `crossings`. What refutes a
+    number is `amdahl.verdicts` alone.
     """
     told = amdahl.STORY
     at = {(r["variant"], r["batch"], r["context"], r["max_context"], r["layers"]): r for r in rows}
@@ -65,7 +66,8 @@ def is_near(value: float, told: tuple[float, float]) -> bool:
 def _beside(key: str, claim: str, told: tuple[float, float], found: dict[Place, float]) -> dict:
     where = [place for place, value in sorted(found.items()) if is_near(value, told)]
     ends = [min(found, key=found.get), max(found, key=found.get)] if found else []
-    row = {"key": key, "claim": claim, "told": told, "measured": tuple(found[place] for place in ends) or None}
+    row = {"key": key, "claim": claim, "told": told, "values": dict(sorted(found.items()))}
+    row["measured"] = tuple(found[place] for place in ends) or None
     status = ("reproduced" if where else "not reproduced") if found else "not measured"
     more = {"elsewhere": [], "batches": None, "between": [], "beyond": []}
     return row | {"ends": ends, "status": status, "where": where} | more

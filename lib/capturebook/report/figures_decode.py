@@ -177,7 +177,7 @@ def throughput(rows: list[dict], of: str) -> Block:
     )
     if rows[0]["tp"] > 1:
         caption += (
-            " Ranks share the work of each token, so that all of them give no more than this, and less: communication, "
+            " All ranks work on the same tokens, so that a server gives less than this: communication between them, "
             "which takes more of a step the faster the rest gets, is not in it."
         )
     return draw.figure(_lines(lines, one, 6.4), alt, caption, data, _lines(lines, one, draw.NARROW))

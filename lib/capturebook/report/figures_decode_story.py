@@ -1,5 +1,9 @@
 """The decode step's story: its numbers beside what was measured and beside each other, and the KV capacity it tells."""
 
+from collections.abc import Callable
+
+from markupsafe import Markup
+
 from ..measure import amdahl, kv_capacity
 from ..measure.decode_story import story
 from ..measure.decode_variants import RUNGS
@@ -18,32 +22,49 @@ def told(rows: list[dict], gpu: str, rank: str) -> Block:
     """
     on = f" on {_a(gpu.removeprefix('NVIDIA '))}" if gpu else ""
     verdicts = amdahl.verdicts()
-    shown = []
+    shown, values = [], []
     for row in story(rows):
         against = [one["claims"] for one in verdicts if row["key"] in one["of"] and one["status"] != "possible"]
+        number = _share if row["key"] in SHARES else _gain
+        told_of = " to ".join(dict.fromkeys(map(number, row["told"])))
         shown.append(
             [
-                row["claim"], _range(row["told"]), _measured(row),
-                row["status"] + (on if row["status"] == "not reproduced" else ""), _conditions(row),
-                f"{amdahl.INCONSISTENT}: {'; '.join(against)}" if against else "possible",
+                row["claim"], told_of, _measured(row, number),
+                row["status"] + (on if row["status"] == "not reproduced" else ""), _lines(_conditions(row)),
+                _lines([f"{amdahl.INCONSISTENT}: {'; '.join(against)}" if against else "possible"]),
             ]
         )  # fmt: skip
+        values += [[row["claim"], *_cells(place), number(value)] for place, value in row["values"].items()]
     columns = [
         "The story tells",
         "Told",
         "Measured, least to most",
         "Status",
         "Where it is so",
-        "Among its own numbers",
+        "Amdahl's law",
     ]
     fewer = {row["layers"] for row in rows if row["layers"] != ALL}
     note = f"; † {min(fewer)} of {ALL} layers, {LEFT_OUT}" if fewer else ""
-    beside = table(
-        columns, shown, f"Beside what was measured{on} (within a tenth: reproduced), {rank}{note}", stack=True
-    )
+    of = f"what was measured{on} (within a tenth: reproduced), {rank}{note}"
+    found = table(columns, shown, f"Beside {of}", stack=True)
+    if values:
+        each = ["The story tells", "Rung", "Batch", "Context", "Glue", "Measured"]
+        found += details(f"All {words.counted(len(values), 'value')}", table(each, values, of[0].upper() + of[1:]))
     claims = [[one["claims"], one["status"], one["text"]] for one in verdicts]
     by = "By Amdahl's law, whatever the machine; two numbers of different steps may both be true"
-    return beside + table(["Numbers of one step", "Together", "Why"], claims, by)
+    return found + table(["Numbers of one step", "Together", "Why"], claims, by, stack=True)
+
+
+SHARES = ("before", "after", "glue")
+"""Keys of the story's numbers that are shares; the others are gains."""
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.2g} %"
+
+
+def _gain(value: float) -> str:
+    return f"{value:.3g}x"
 
 
 def _a(gpu: str) -> str:
@@ -52,39 +73,33 @@ def _a(gpu: str) -> str:
     return f"{'an' if gpu.startswith(tuple('AEFHILMNORSX' if spelled else 'AEIO')) else 'a'} {gpu}"
 
 
-def _range(pair: tuple[float, float] | None) -> str | None:
-    if pair is None:
-        return None
-    low, high = (f"{value:.3g}" for value in pair)
-    return low if low == high else f"{low} to {high}"
-
-
-def _measured(row: dict) -> str | None:
+def _measured(row: dict, number: Callable[[float], str]) -> Markup | None:
     """Least and most, and at which batch and context of which maximum each was measured, after which rung."""
     if not row["measured"]:
         return None
-    ends = [f"{value:.3g} ({_where(place)})" for value, place in zip(row["measured"], row["ends"])]
-    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+    ends = [f"{number(value)} ({_where(place)})" for value, place in zip(row["measured"], row["ends"])]
+    return Markup(" <br>to ").join(dict.fromkeys(ends))
 
 
-def _conditions(row: dict) -> str:
+def _lines(parts: list[str]) -> Markup:
+    return Markup("; <br>").join(parts)
+
+
+def _conditions(row: dict) -> list[str]:
     """Where a number is so, by batch, context, maximum context and glue; what is not at a measured point says so."""
     found = _places(row["where"])
     if row["batches"] and all(row["batches"]):
         so, not_so = (words.listed([str(batch) for batch in of]) for of in row["batches"])
-        found = [f"Not over all concurrencies, as it is told: at {so}, not at {not_so}", *found]
+        found = [f"not over all concurrencies, as it is told: at {so}, not at {not_so}", *found]
     for place, less, high, more, at in row["between"]:
         found.append(
-            f"Interpolated: {_of(place)}, between the measured maximum contexts {place[3]} ({less:.3g}) and {high} "
-            f"({more:.3g}), by a straight line at about {round(at, -4):,.0f}"
+            f"interpolated, {_of(place)}: between the measured maximum contexts {place[3]} ({less:.3g}x) and {high} "
+            f"({more:.3g}x), by a straight line at about {round(at, -4):,.0f}"
         )
     for place, value in row["beyond"]:
-        found.append(
-            f"{_of(place)}, only above maximum context {place[3]} ({value:.3g} there), where nothing was measured"
-        )
-    if row["elsewhere"]:
-        found.append(f"{'Also after' if found else 'After'} other rungs: {'; '.join(_places(row['elsewhere']))}")
-    return "; ".join(found) or ("At no measured point" if row["measured"] else "")
+        found.append(f"{_of(place)}: only above maximum context {place[3]} ({value:.3g}x there), not measured")
+    found += [f"after another rung: {place}" for place in _places(row["elsewhere"])]
+    return found or (["at no measured point"] if row["measured"] else [])
 
 
 def _places(places: list[tuple]) -> list[str]:
@@ -92,18 +107,20 @@ def _places(places: list[tuple]) -> list[str]:
 
 
 def _where(place: tuple) -> str:
+    rung, batch, context, _ = _cells(place)[:4]
+    return f"{rung!r} at batch {batch}, {context}"
+
+
+def _cells(place: tuple) -> list:
     rung, batch, context, most, layers = place
-    return f"{rung} at batch {batch}, {context} of {most}{'' if layers == ALL else ' †'}"
+    return [rung, batch, f"{context} of {most}{'' if layers == ALL else ' †'}", RUNGS[rung].glue]
 
 
 def _of(place: tuple) -> str:
     """What is the same at several maximum contexts."""
     rung, batch, context, _, layers = place
-    switches = RUNGS[rung]
-    return (
-        f"{switches.indexer} indexer and {switches.glue} glue ({rung} at batch {batch}, {context}"
-        f"{'' if layers == ALL else ' †'})"
-    )
+    mark = "" if layers == ALL else " †"
+    return f"with {RUNGS[rung].indexer} indexer and {RUNGS[rung].glue} glue at batch {batch}, {context}{mark}"
 
 
 def capacity(context: int = 8192) -> Block:
