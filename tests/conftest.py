@@ -40,6 +40,32 @@ of_a_test = pytest.fixture(_module_path_ends_with_it, autouse=True, name="module
 of_a_file = pytest.fixture(_module_path_ends_with_it, autouse=True, scope="module", name="module_path_of_a_file")
 
 
+@pytest.fixture(scope="session")
+def _server(tmp_path_factory):
+    """A probe server of this worker, for the files that ask for it: to start one imports torch anew."""
+    from capturebook.probes import servers
+
+    before = os.environ["PYTHONPATH"]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(REPO / "tests"), before])
+    server = servers.start_shared(tmp_path_factory.mktemp("server") / "probe-server.log")
+    os.environ["PYTHONPATH"] = before
+    server.wait_ready()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def probe_server(_server, module_path_of_a_file):
+    """A file's pools use the worker's server, as a chain's notebooks share one. It finds planted modules in tests/,
+    and so does what names files here."""
+    from capturebook.probes import servers
+
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(REPO / "tests"), os.environ["PYTHONPATH"]])
+    os.environ[servers.SHARED] = _server.path
+    yield
+    del os.environ[servers.SHARED]
+
+
 def _why_no_gpu() -> str:
     """Empty when NVML finds a GPU. NVML, because torch.cuda here would spoil every later fork."""
     import pynvml

@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).with_name("build_examples.py")
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory):
+def pool(tmp_path_factory, probe_server):
     records = []
     run = SimpleNamespace(
         path=tmp_path_factory.mktemp("run"), name="test", nonce="f00d", append=records.append, records=records

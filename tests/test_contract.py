@@ -1,6 +1,5 @@
 """The Step contract on a CPU: what a user may hand over, and what a breach is told as."""
 
-import os
 import re
 import threading
 from pathlib import Path
@@ -21,8 +20,7 @@ STEPS = Path(__file__).parent / "planted_contract.py"
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory):
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(STEPS.parent), os.environ.get("PYTHONPATH", "")])
+def pool(tmp_path_factory, probe_server):
     with ProbePool(Run(tmp_path_factory.mktemp("run")), on_event=lambda text: None) as pool:
         yield pool
 

@@ -1,6 +1,5 @@
 """The default driver on a CPU: what a correct step survives, what a faulty one does not, and the contract's errors."""
 
-import os
 import signal
 from pathlib import Path
 
@@ -15,8 +14,7 @@ STEPS = Path(__file__).parent / "planted_steps.py"
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory):
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(STEPS.parent), os.environ.get("PYTHONPATH", "")])
+def pool(tmp_path_factory, probe_server):
     with ProbePool(Run(tmp_path_factory.mktemp("run")), on_event=lambda text: None) as pool:
         yield pool
 

@@ -163,7 +163,7 @@ def test_the_probe_ends_when_the_kernel_is_killed_and_the_next_one_removes_its_f
     assert following.wait(30) and not list(tmp_path.glob("capturebook-explorer-*"))
 
 
-def test_a_real_probe_without_a_gpu_runs_on_the_cpu(tmp_path, repo):
+def test_a_real_probe_without_a_gpu_runs_on_the_cpu(tmp_path, repo, probe_server):
     """The command line itself: an uncaptured arm is run, a captured one is refused by --device and skipped without."""
     (tmp_path / "twice.py").write_text(
         "import torch\n"

@@ -81,7 +81,7 @@ def test_no_build_is_left_over():
 
 
 @pytest.fixture(scope="module")
-def eager(tmp_path_factory):
+def eager(tmp_path_factory, probe_server):
     """The eager step of every case that runs without a GPU: {id: record}."""
     cases = {c.target: c for c in CASES.values() if c.cpu}
     probes = [

@@ -1,6 +1,5 @@
 """Two arms timed in turns in one process: on a CPU uncaptured, on a GPU captured."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,7 @@ PLAIN = Arm(capture="none", warmup="warm1")
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory):
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(STEPS.parent), os.environ.get("PYTHONPATH", "")])
+def pool(tmp_path_factory, probe_server):
     with ProbePool(Run(tmp_path_factory.mktemp("run")), on_event=lambda text: None) as pool:
         yield pool
 

@@ -15,7 +15,7 @@ OLD = tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7) and tuple(
 
 
 @pytest.mark.skipif(OLD, reason=f"the interpreter of triton {triton.__version__} cannot loop with numpy >= 2.4")
-def test_the_fp8_kernels_of_v4_and_v32_agree_with_float64(tmp_path):
+def test_the_fp8_kernels_of_v4_and_v32_agree_with_float64(tmp_path, probe_server):
     """Both in a run's own processes; those of bf16 are in test_notebooks_run's run, and more shapes in
     test_kernels_interpret."""
     run = SimpleNamespace(path=tmp_path, name="test", nonce="f00d", append=lambda record: None)

@@ -32,9 +32,8 @@ FAILING = {
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
+def recorded(tmp_path_factory, probe_server):
     """{what: record} of all of them, probed on the CPU."""
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(STEPS.parent), os.environ.get("PYTHONPATH", "")])
     probes = [
         Probe(kind="step", subject=Subject(target=f"{STEPS}:{name}"), arm=arm, args={"device": "cpu"})
         for name, arm, _ in FAILING.values()

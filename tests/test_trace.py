@@ -1,7 +1,6 @@
 """Dynamo's trace without a GPU: Triton kernels seen, breaks with the user's line, recompiles with their guard."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -23,9 +22,8 @@ NAMES = [
 
 
 @pytest.fixture(scope="module")
-def traced(tmp_path_factory):
+def traced(tmp_path_factory, probe_server):
     """{name: record}, each traced in a process of its own."""
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(STEPS.parent), os.environ.get("PYTHONPATH", "")])
     probes = [
         Probe(
             kind="trace",
