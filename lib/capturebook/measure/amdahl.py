@@ -39,7 +39,7 @@ def factor_of(before: float, after: float) -> float:
 def verdicts(story: dict = STORY) -> list[dict]:
     """Pairs of the story's numbers, taken to be of one step: what they say together, as of, claims, status and text.
 
-    of: keys of those numbers in `decode_model.story`. status: "possible", or "inconsistent with itself", which numbers
+    of: keys of those numbers in `decode_story.story`. status: "possible", or "inconsistent with itself", which numbers
     of two different steps (another concurrency, say) may be without either being false.
     """
     low, high = story["mma"]
