@@ -4,19 +4,22 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import pytest
 import torch
 
+import sanitized_decode
 from capturebook.kernels.sparse_mla import decode, decode_twin
+from capturebook.kernels.sparse_mla.arguments import reads
 from capturebook.kernels.sparse_mla.examples import examples
-from capturebook.kernels.sparse_mla.formats import FORMATS
+from capturebook.kernels.sparse_mla.formats import CACHES, FORMATS
 from capturebook.kernels.sparse_mla.gluon_plan import ENTRIES, plan, wgmma_splits
 from capturebook.kernels.sparse_mla.inputs import make_inputs
 from capturebook.kernels.sparse_mla.paths import COLUMNS_BATCH, COLUMNS_ENTRIES, GLUON_BATCH, path_of
 from capturebook.measure.limits import TABLE
-from kernel_cases import AUTO, BATCH_OF, auto_inputs, auto_takes, planned
+from kernel_cases import AUTO, BATCH_OF, auto_inputs, auto_takes, check, planned
 
 SMALL_POOLS = dict(window_slots=256, extra_slots=256)
 
@@ -76,6 +79,17 @@ def test_the_gpu_s_tests_reach_the_kernels_that_they_mean(cache):
             assert auto_takes(auto_inputs(name, context, batch, cache=cache, **SMALL_POOLS), 90) == meant
     with pytest.raises(AssertionError, match="^meant for columns; the plan for \\(16, 64\\), "):
         planned("columns", inputs)
+
+
+@pytest.mark.parametrize("kernel", sanitized_decode.CASES)
+def test_what_is_sanitized_has_both_ends_of_a_kernel_and_is_right(kernel):
+    """Lists in splits and whole, on every GPU; the cases themselves are held to float64 by the twin."""
+    for cache in filter(partial(reads, kernel), CACHES):
+        for case in sanitized_decode.CASES[kernel]:
+            inputs = case.inputs(cache, "cpu")
+            for sm in (90,) if kernel == "gluon" else TABLE:
+                assert (sanitized_decode.splits_of(kernel, case, inputs, sm, cache) == 1) is case.whole
+            check(inputs, decode(*inputs.args(), kernel=kernel))
 
 
 @pytest.mark.parametrize("cache", FORMATS)
