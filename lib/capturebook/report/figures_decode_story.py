@@ -49,7 +49,10 @@ def told(rows: list[dict], gpu: str, rank: str) -> Block:
     found = table(columns, shown, f"Beside {of}", stack=True)
     if values:
         each = ["The story tells", "Rung", "Batch", "Context", "Glue", "Measured"]
-        found += details(f"All {words.counted(len(values), 'value')}", table(each, values, of[0].upper() + of[1:]))
+        found += details(
+            f"All {words.counted(len(values), 'value')}",
+            table(each, values, f"{of[0].upper()}{of[1:]}; the rung of a gain is the one before it"),
+        )
     claims = [[one["claims"], one["status"], one["text"]] for one in verdicts]
     by = "By Amdahl's law, whatever the machine; two numbers of different steps may both be true"
     return found + table(["Numbers of one step", "Together", "Why"], claims, by, stack=True)
