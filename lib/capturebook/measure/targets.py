@@ -17,8 +17,8 @@ ENTRIES = {"flash": 640, "pro": 1152}
 """What a request reads where the targets were set, by shape: 128 tokens of the window and all of the list of others."""
 
 ALIKE = 7 / 8
-"""From this share of them on a ratio counts, whose two times are of the same inputs. A time counts at all of them only:
-with fewer it would meet its target by doing less."""
+"""From this share of them on a ratio counts, whose two times are of the same inputs. A time meets its target at all of
+them only: with fewer it would by doing less. If it misses it even so, it is missed."""
 
 MICROSECONDS = {("flash", "bf16"): {1: 7.0, 8: 11.5, 32: 20.0, 64: 28.0, 128: 38.0, 256: 70.0}}
 """Most that a call may take where no peer reads the same format."""
@@ -52,7 +52,8 @@ def judged(point: dict, ours: float, simt: float | None = None, flashmla: float 
             short = target / value if least else value / target
             met = "met" if short <= 1 else "equal" if short <= 1 + NEAR else "missed"
             full = ENTRIES[point["shape"]]
-            if (entries_of(point) or 0) < share * full:
+            few = (entries_of(point) or 0) < share * full
+            if few and (share < 1 or met != "missed"):
                 met = "unjudged"
             found.append({"what": what, "found": value, "target": target, "least": least, "met": met, "entries": full})
     return found
