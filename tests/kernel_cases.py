@@ -38,6 +38,7 @@ def auto_takes(inputs: Inputs, sm: int) -> str:
 
 
 AUTO = [
+    ("flash", 2048, {2: "columns", 12: "mma", 64: "wgmma"}),
     ("window", 8192, {1: "columns", 12: "mma", 40: "wgmma"}),
     ("hca", 8192, {1: "columns", 12: "mma", 40: "wgmma"}),
     ("hca", 131_072, {1: "mma", 40: "wgmma"}),

@@ -3,12 +3,14 @@
 import pytest
 import torch
 
-from capturebook.kernels.sparse_mla import decode, decode_reference, error
+from capturebook.kernels.sparse_mla import decode
 from capturebook.kernels.sparse_mla.formats import FORMATS
 from capturebook.kernels.sparse_mla.inputs import make_inputs
 from capturebook.kernels.sparse_mla.op import tuner_of
-from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
 from capturebook.kernels.sparse_mla.shapes import SHAPES
+from capturebook.records import Arm
+from kernel_cases import check
+from own_probes import not_clean
 
 pytestmark = pytest.mark.gpu
 
@@ -23,12 +25,6 @@ def untuned(monkeypatch):
     yield
     torch.use_deterministic_algorithms(False)
     assert [tuner.cache for tuner in tuners] == [{}, {}]
-
-
-def check(inputs, got, what=""):
-    want, want_lse = decode_reference(*inputs.args())
-    assert error(got[0], want) <= TOLERANCE, what
-    assert lse_error(got[1], want_lse) <= 1e-3, what
 
 
 @pytest.mark.parametrize("cache", FORMATS)
@@ -62,3 +58,11 @@ def test_captured_compiled_and_both(cache, batch):
         graph.replay()
         torch.cuda.synchronize()
         check(static, outputs)
+
+
+def test_the_workbooks_own_probes_find_it_clean_captured_compiled_and_both(tmp_path):
+    """Caches on disk empty. On sm_90 2 requests are the Gluon kernel's of columns and 64 that's by wgmma."""
+    captured = Arm(kernel="auto", caches="empty")
+    compiled, both = captured.changed(compile="default", capture="none"), captured.changed(compile="default")
+    steps = [{"cache": cache, "options": {"batch": batch}} for cache in FORMATS for batch in (2, 64)]
+    assert not_clean(tmp_path, [(step, both, [captured, compiled]) for step in steps]) == []

@@ -51,7 +51,7 @@ def test_shapes(name, kernel, cache):
 @pytest.mark.parametrize("name, context, batches", AUTO)
 @pytest.mark.parametrize("cache", FORMATS)
 def test_auto_with_every_kernel_that_it_has_for_the_lists(cache, name, context, batches):
-    """By the rule of sm_90; elsewhere all are mma's. V4-Flash's own lists: test_kernels_auto_gpu.py."""
+    """By the rule of sm_90; elsewhere all are mma's."""
     major, minor = torch.cuda.get_device_capability()
     for batch, meant in batches.items():
         for kind in ("random", "peaked", "sink"):

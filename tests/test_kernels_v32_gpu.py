@@ -3,15 +3,13 @@
 import pytest
 import torch
 
-from capturebook.kernels.sparse_mla import decode, decode_reference, error, pinned
+from capturebook.kernels.sparse_mla import decode, pinned
 from capturebook.kernels.sparse_mla.inputs import make_inputs
 from capturebook.kernels.sparse_mla.op import tuner_of
-from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
 from capturebook.kernels.sparse_mla.shapes import SHAPES
-from capturebook.probes import Probe, ProbePool
-from capturebook.records import Arm, Subject
-from kernel_cases import EMPTY_ROWS, edge_inputs, often, on_gpu, replays, to_v32
-from test_probes import Run
+from capturebook.records import Arm
+from kernel_cases import EMPTY_ROWS, check, edge_inputs, often, on_gpu, replays, to_v32
+from own_probes import not_clean
 
 pytestmark = pytest.mark.gpu
 
@@ -28,12 +26,6 @@ def restored(monkeypatch):
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
     torch.use_deterministic_algorithms(False)
-
-
-def check(inputs, got, what=""):
-    want, want_lse = decode_reference(*inputs.args())
-    assert want.isfinite().all(), "the reference read a slot that no list names"
-    assert error(got[0], want) <= TOLERANCE and lse_error(got[1], want_lse) <= 1e-3, what
 
 
 @pytest.mark.parametrize("heads, batch", [(8, 3), (128, 3), (128, 80)])
@@ -89,11 +81,9 @@ def test_captured_once_and_replayed_with_other_lengths(kernel, compiled):
         check(inputs, outputs)
 
 
-def test_the_workbooks_own_probes_pass_captured_compiled_and_both(tmp_path):
+def test_the_workbooks_own_probes_find_it_clean_captured_compiled_and_both(tmp_path):
     """The step of V3.2's attention; live, tuned before the capture, and by the rule."""
-    step = Subject(target="capturebook.subjects.sparse_mla:build", options={"shapes": ["v32"], "batch": 4})
-    arms = [Arm(kernel=k, **how) for k in ("auto", "mma") for how in ({}, {"compile": "default"}, {"caches": "empty"})]
-    probes = [Probe(kind="step", subject=step, arm=arm, deadline=180.0) for arm in arms]
-    with ProbePool(Run(tmp_path), on_event=lambda text: None) as pool:
-        found = pool.run(probes)
-    assert [(r.arm.label(), r.reason, r.root) for r in found if r.status != "pass"] == []
+    step = {"options": {"shapes": ["v32"], "batch": 4}}
+    arms = [Arm(kernel=kernel) for kernel in ("auto", "mma")]
+    asked = [(step, arm.changed(compile="default"), [arm, arm.changed(caches="empty")]) for arm in arms]
+    assert not_clean(tmp_path, asked) == []
