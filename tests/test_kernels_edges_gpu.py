@@ -3,13 +3,11 @@
 import pytest
 import torch
 
-from capturebook.kernels.sparse_mla import decode, decode_reference, error, pinned
+from capturebook.kernels.sparse_mla import decode, pinned
 from capturebook.kernels.sparse_mla.arguments import KERNELS, reads
-from capturebook.kernels.sparse_mla.gluon_plan import wgmma_splits
 from capturebook.kernels.sparse_mla.launch import split_count
 from capturebook.kernels.sparse_mla.op import tuner_of
-from capturebook.kernels.sparse_mla.reference import TOLERANCE, lse_error
-from kernel_cases import EMPTY_ROWS, edge_inputs, often, on_gpu, to_fp8, to_v32
+from kernel_cases import EMPTY_ROWS, check, edge_inputs, often, on_gpu, planned, to_fp8, to_v32
 
 pytestmark = pytest.mark.gpu
 
@@ -39,9 +37,8 @@ def test_edges_with_whole_lists(kernel, cache):
     inputs = on_gpu(often(AS[cache](edge_inputs(heads=64)), 20))
     if kernel in KERNELS:
         pinned.pin(tuner_of(kernel, cache), pinned.pinned_config(kernel, major * 10 + minor, 64, 160, cache))
-    assert (wgmma_splits(160, 64, 40, 72) if kernel == "gluon" else split_count(kernel, 160, 64, 112)) == 1
+    assert (planned("wgmma", inputs).splits if kernel == "gluon" else split_count(kernel, 160, 64, 112)) == 1
     out, lse = decode(*inputs.args(), kernel=kernel)
-    want, want_lse = decode_reference(*inputs.args())
-    assert want.isfinite().all() and error(out, want) <= TOLERANCE and lse_error(lse, want_lse) <= 1e-3
+    check(inputs, (out, lse))
     assert (out[EMPTY_ROWS] == 0).all() and (lse[EMPTY_ROWS] == -torch.inf).all()
     assert (out[:, 0] == 0).all(), "a sink of +inf takes everything"
