@@ -1,7 +1,5 @@
 """Pinned configurations, pruning and split counts: all of it decided without a GPU."""
 
-import json
-
 import pytest
 import torch
 import triton
@@ -119,39 +117,6 @@ def test_unknown_pins_are_named():
         pinned.pinned_config("fast", 90, 64, 8)
     with pytest.raises(ValueError, match="sm: 70; pinned configurations exist for 80, 86"):
         pinned.pinned_config("mma", 70, 64, 8)
-
-
-def test_entries_are_for_heads_and_fewer_and_the_widest_for_more(monkeypatch):
-    entries = [(16, 4, "16 to 4"), (16, None, "16"), (64, 8, "64 to 8"), (64, None, "64"), (128, None, "128")]
-    made = [{"max_heads": heads, "source": text} | ({"max_batch": n} if n else {}) for heads, n, text in entries]
-    table = {"mma": {"90": made, "120": [made[3]], "121": [made[4]]}}
-    monkeypatch.setattr(pinned, "_text", lambda: json.dumps(table))
-
-    def served(heads, batch, sm=90):
-        return pinned.pinned_entry("mma", sm, heads, batch)["source"]
-
-    heads = (8, 16, 17, 64, 65, 128, 256)
-    assert [served(n, 4) for n in heads] == ["16 to 4"] * 2 + ["64 to 8"] * 2 + ["128"] * 3
-    assert [served(n, 9) for n in heads] == ["16"] * 2 + ["64"] * 2 + ["128"] * 3
-    assert [served(64, 1, sm) for sm in (86, 120, 121)] == ["64", "64", "128"], "its own entries, else of one like it"
-    with pytest.raises(ValueError, match="^pinned.json: no entry of mma on sm_80 covers heads=64, batch=1$"):
-        served(64, 1, 80)
-
-
-def test_the_table_is_in_order_and_covers_every_batch():
-    for kernel, targets in json.loads(pinned._text()).items():
-        for sm, entries in targets.items():
-            limits = [(one["max_heads"], one.get("max_batch", 2**20)) for one in entries]
-            assert limits == sorted(set(limits)), (kernel, sm)
-            assert {heads for heads, batch in limits if batch == 2**20} == {heads for heads, _ in limits}, (kernel, sm)
-
-
-def test_every_entry_says_how_it_was_chosen():
-    for sm in pinned.LIKE:
-        for kernel in ("mma", "simt"):
-            for cache in FORMATS:
-                source = pinned.pinned_entry(kernel, sm, 64, 64, cache)["source"]
-                assert "cross-compilation" in source or "timed on an" in source
 
 
 @pytest.mark.parametrize("kernel", ["mma", "simt"])

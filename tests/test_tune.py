@@ -128,27 +128,6 @@ def test_entries_replace_those_of_the_same_heads_and_no_others():
     assert made == {"mma_fp8": {"90": [{"max_heads": 64, "source": "1"}]}}
 
 
-@pytest.mark.parametrize("name", ["mma", "simt", "mma_fp8", "simt_fp8", "mma_v32"])
-@pytest.mark.parametrize("sm", [80, 90, 100, 120])
-def test_a_bucket_of_128_heads_leaves_64_and_fewer_what_they_had(monkeypatch, name, sm):
-    kernel, _, cache = name.partition("_")
-    batches = (1, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65, 256, 1000)
-
-    def served(heads):
-        return [pinned.pinned_entry(kernel, sm, heads, batch, cache or "bf16") for batch in batches]
-
-    before = {heads: served(heads) for heads in (8, 16, 32, 64)}
-    table = json.loads(command.PINNED.read_text())
-    table[name][str(sm)] = [{**one, "max_heads": min(one["max_heads"], 64)} for one in table[name][str(sm)]]
-    wide = tune.merged(table, name, sm, 128, {8: {"source": "8"}, 64: {"source": "64"}})
-    monkeypatch.setattr(pinned, "_text", lambda: json.dumps(wide))
-    for heads, entries in before.items():
-        assert [one["source"] for one in served(heads)] == [one["source"] for one in entries]
-        assert [one.get("config") for one in served(heads)] == [one["config"] for one in entries]
-    for heads in (65, 128, 256):
-        assert [one["source"] for one in served(heads)] == ["8" if batch <= 8 else "64" for batch in batches]
-
-
 def test_a_pinned_number_of_entries_reaches_the_launch_and_the_cache_key(monkeypatch):
     import triton
 

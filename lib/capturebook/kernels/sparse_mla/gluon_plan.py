@@ -1,4 +1,8 @@
-"""How a call of the Gluon kernels is launched, from shapes alone: kernel, splits, configuration."""
+"""How a call of the Gluon kernels is launched, from shapes alone: kernel, splits, configuration.
+
+What was chosen among others that compile stands in pinned.json, with where it comes from. Splits are a rule, as
+`launch.split_count`'s; times of a few others are in gluon_columns.py.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,17 +17,16 @@ from .gluon_fp8 import gluon_fp8_kernel
 from .gluon_tiles import TILE
 from .launch import HEAD_DIM, main_arguments
 from .paths import by_columns
+from .pinned import pinned_config
 
 WGMMA_KERNELS = {"bf16": gluon_bf16_kernel, "fp8": gluon_fp8_kernel}
 """Warp-specialised, 64 heads a program; by cache format."""
 
-WGMMA_CONFIGS = {
-    "bf16": triton.Config({"CONSUMER_REGS": 192}, num_warps=8, num_stages=3),
-    "fp8": triton.Config({"CONSUMER_REGS": 184}, num_warps=8, num_stages=3),
-}
-"""Pinned, one each: 8 warps of the producer, and registers for the consumer's 8, so that neither spills."""
+WGMMA_CONFIGS = {cache: pinned_config("wgmma", 90, heads=64, batch=1, cache=cache) for cache in WGMMA_KERNELS}
+"""Theirs, one each for all heads and batches: warps of the producer, registers for the consumer's 8."""
 
 COLUMNS_CONFIG = triton.Config({}, num_warps=4, num_stages=3)
+"""No tuning: layouts fix the 4 warps, as they do the tiles' sizes N and TILE. num_stages: Triton's default, unused."""
 
 CTAS = 132
 """CTAs that a call is split into where a batch has fewer: an H200 has 132 SMs."""

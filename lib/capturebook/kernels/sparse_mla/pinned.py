@@ -26,7 +26,8 @@ def pinned_entry(kernel: str, sm: int, heads: int, batch: int, cache: str = "bf1
     entries for the same heads, one serves up to `max_batch` requests, the last of them any number. How wide the lists
     are has no part: an entry is tuned on those of the model that has such heads, see measure.tune.
 
-    kernel: "mma" or "simt"; sm: 90 for compute capability 9.0; cache: the format it reads, one of formats.CACHES.
+    kernel: "mma", "simt" or, on sm_90 alone, "wgmma", the Gluon kernels in tiles of 64 heads; sm: 90 for compute
+    capability 9.0; cache: the format it reads, one of formats.CACHES.
     Raises ValueError for a kernel or GPU without entries.
     """
     kernel = entry_name(kernel, cache)
