@@ -37,6 +37,13 @@ def auto_takes(inputs: Inputs, sm: int) -> str:
     return "columns" if plan(batch, heads, *widths, cache).kernel is gluon_columns_kernel else "wgmma"
 
 
+def check_auto_takes(meant: str, inputs: Inputs) -> None:
+    """Refuses a call for which "auto" has another kernel here than is meant on sm_90 (elsewhere all are mma's)."""
+    major, minor = torch.cuda.get_device_capability()
+    found = auto_takes(inputs, major * 10 + minor)
+    assert found == (meant if (major, minor) == (9, 0) else "mma"), f"meant for {meant}, but auto takes {found}"
+
+
 AUTO = [
     ("flash", 2048, {2: "columns", 12: "mma", 64: "wgmma"}),
     ("window", 8192, {1: "columns", 12: "mma", 40: "wgmma"}),

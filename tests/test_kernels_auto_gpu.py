@@ -9,7 +9,7 @@ from capturebook.kernels.sparse_mla.inputs import make_inputs
 from capturebook.kernels.sparse_mla.op import tuner_of
 from capturebook.kernels.sparse_mla.shapes import SHAPES
 from capturebook.records import Arm
-from kernel_cases import check
+from kernel_cases import check, check_auto_takes
 from own_probes import not_clean
 
 pytestmark = pytest.mark.gpu
@@ -28,17 +28,22 @@ def untuned(monkeypatch):
 
 
 @pytest.mark.parametrize("cache", FORMATS)
-@pytest.mark.parametrize("batch, heads", [(1, 64), (8, 64), (8, 8), (64, 64), (4, 128), (200, 64)])
-def test_every_bucket(cache, batch, heads):
+@pytest.mark.parametrize(
+    "batch, heads, meant",
+    [(1, 64, "columns"), (8, 64, "columns"), (8, 8, "mma"), (64, 64, "wgmma"), (4, 128, "mma"), (200, 64, "wgmma")],
+)
+def test_every_bucket(cache, batch, heads, meant):
     for kind in ("random", "peaked", "sink"):
         inputs = make_inputs(3, batch, heads, 4096, kind=kind, cache=cache, holes=0.05, device="cuda")
+        check_auto_takes(meant, inputs)
         check(inputs, decode(*inputs.args(), kernel="auto"), kind)
 
 
 @pytest.mark.parametrize("cache", FORMATS)
-@pytest.mark.parametrize("batch", [2, 64])
-def test_captured_compiled_and_both(cache, batch):
+@pytest.mark.parametrize("batch, meant", [(2, "columns"), (64, "wgmma")])
+def test_captured_compiled_and_both(cache, batch, meant):
     static = make_inputs(1, batch, 64, 8192, cache=cache, device="cuda")
+    check_auto_takes(meant, static)
 
     def step(*tensors):
         out, lse = decode(*tensors, static.scale, kernel="auto")
@@ -61,7 +66,7 @@ def test_captured_compiled_and_both(cache, batch):
 
 
 def test_the_workbooks_own_probes_find_it_clean_captured_compiled_and_both(tmp_path):
-    """Caches on disk empty. On sm_90 2 requests are the Gluon kernel's of columns and 64 that's by wgmma."""
+    """Caches on disk empty. Which kernels these are on sm_90: the first of kernel_cases.AUTO."""
     captured = Arm(kernel="auto", caches="empty")
     compiled, both = captured.changed(compile="default", capture="none"), captured.changed(compile="default")
     steps = [{"cache": cache, "options": {"batch": batch}} for cache in FORMATS for batch in (2, 64)]
