@@ -98,8 +98,12 @@ def test_lists_of_no_width(cache, lists, kernel):
     check(inputs, gluon(kernel, cache, inputs))
 
 
-@pytest.mark.parametrize("pages", [(), (256, 64), (256, 2), (64, 256)])
-@pytest.mark.parametrize("kernel, heads, times", [("columns", 64, 1), ("wgmma", 64, 2), ("wgmma", 128, 1)])
+@pytest.mark.parametrize(
+    "kernel, heads, times, pages",
+    [("columns", 64, 1, pages) for pages in ((), (256, 64), (256, 2), (64, 256))]
+    + [("wgmma", 64, 2, pages) for pages in ((), (256, 64), (256, 2))]
+    + [("wgmma", 128, 1, pages) for pages in ((), (64, 256))],
+)
 def test_edges(kernel, heads, times, pages):
     """Zero, negative and too large lengths, padding, NaN in all slots that no list names, sinks at their limits.
 
