@@ -16,6 +16,8 @@ from .probe import Probe
 from .scrub import LOG_BYTES, scrub_file
 
 COLD = ("cold", "kernel_cold")
+KEEPING = ("step", "gain", "sweep", "trace")
+"""Kinds of probes that start from what others of their subject compiled, and leave what they compiled."""
 
 
 def print_event(text: str) -> None:
@@ -166,7 +168,7 @@ class ProbePool:
     def _cache_source(self, probe: Probe, feeder: str | None) -> Path | None:
         if probe.arm and probe.arm.tuning == "cached" and feeder in self._kept:
             return self._kept[feeder]
-        if probe.kind not in ("step", "gain", "sweep"):
+        if probe.kind not in KEEPING:
             return None
         cold = probe.arm and (probe.arm.warmup in COLD or probe.arm.caches == "empty")
         return None if cold else self._store_of(probe)
@@ -186,7 +188,7 @@ class ProbePool:
         if one.probe.role == "feeder":
             self._kept[one.probe.id] = one.scratch
         else:
-            if one.probe.kind in ("step", "gain", "sweep"):
+            if one.probe.kind in KEEPING:
                 caches.merge(one.scratch, self._store_of(one.probe))
             shutil.rmtree(one.scratch, ignore_errors=True)
         self._keep(one.probe, record, done, final)
