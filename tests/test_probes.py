@@ -151,19 +151,19 @@ def test_records_are_appended_once_each_with_the_nonce(pool):
     assert {r.nonce for r in new} == {"nonce-of-this-run"}
 
 
+TOLD = {"TORCHINDUCTOR_CUDAGRAPHS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "7"}
+"""Of two tests, which so share the server that is started with them."""
+
+
 def test_variables_act_only_in_a_server_started_with_them(pool):
     """TORCHINDUCTOR_CUDAGRAPHS=1 is seen to act: Inductor's own configuration is read back in the child."""
-    plain, turned_on = pool.run(
-        [planted("inductor_config"), planted("inductor_config", env={"TORCHINDUCTOR_CUDAGRAPHS": "1"})]
-    )
+    plain, turned_on = pool.run([planted("inductor_config"), planted("inductor_config", env=TOLD)])
     assert plain.payload["cudagraphs"] is False
     assert turned_on.payload["cudagraphs"] is True
 
 
 def test_a_probe_gets_its_share_of_the_cores_for_inductor_unless_told_otherwise(pool):
-    shared, told = pool.run(
-        [planted("inductor_config"), planted("inductor_config", env={"TORCHINDUCTOR_COMPILE_THREADS": "7"})]
-    )
+    shared, told = pool.run([planted("inductor_config"), planted("inductor_config", env=TOLD)])
     side_by_side = servers.at_once(lease.gpu_uuid() is not None)
     assert shared.payload["threads"] * side_by_side <= max(len(os.sched_getaffinity(0)), side_by_side)
     assert told.payload["threads"] == 7
