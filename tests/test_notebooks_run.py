@@ -77,6 +77,10 @@ def test_the_step_was_compiled_for_the_cpu_and_its_breaks_counted(finished):
     assert all(r.status == "pass" and r.checks for r in seen.values())
     breaks = {key: r.effective["graph_breaks"] for key, r in seen.items()}
     assert breaks == {("step", None): 0, ("twin", None): 0, ("step", "between"): 1}
+    first, *others = sorted(seen.values(), key=lambda r: r.started)
+    compiled = {r.probe: r.effective["inductor_cache_files_at_start"] for r in seen.values()}
+    assert compiled[first.probe] == 0
+    assert all(compiled[r.probe] > 0 for r in others if r.started >= first.ended), "what was compiled is compiled once"
 
 
 def test_what_needs_a_gpu_is_skipped_with_its_reason(finished):
