@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import threading
 from pathlib import Path
 
 from .paths import shown
@@ -24,7 +25,7 @@ def named(path: Path):
 
 def write_whole(path: Path, text: str) -> None:
     """Write a text so that a reader sees the old file or the new one, never half of it; on a full disk the old one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part = path.with_name(f".{path.name}.{threading.get_native_id()}")  # two threads of a process may write one file
     try:
         with named(path):
             with open(part, "w", encoding="utf-8") as file:
