@@ -108,9 +108,7 @@ def as_step(value, what: str = "subject: build returned") -> Step:
     return value
 
 
-_CALLABLE = (
-    *("fn", "make_inputs", "state", "advance", "around", "compiled", "reference", "check", "cost", "drive", "close"),
-)
+_CALLABLE = "fn make_inputs state advance around compiled reference check cost drive close".split()
 
 
 def _check_fields(step: Step) -> None:
