@@ -28,6 +28,15 @@ def check(inputs, got, what="", groups=(slice(None),), tolerance=TOLERANCE, lse_
     assert lse_error(lse, want_lse) <= lse_tolerance, what
 
 
+def check_edges(run, heads: int, pages: tuple, splits: int) -> None:
+    """Holds `run(inputs, splits, pages)` to float64 on `edge_inputs`, in fp8 where there are pages to lay out."""
+    inputs = to_fp8(edge_inputs(heads), *pages) if pages else edge_inputs(heads)
+    out, lse = run(inputs, splits, pages)
+    check(inputs, (out, lse), lse_tolerance=1e-4)
+    assert (out[EMPTY_ROWS] == 0).all() and (lse[EMPTY_ROWS] == -torch.inf).all()
+    assert (out[:, 0] == 0).all(), "a sink of +inf takes everything"
+
+
 def auto_takes(inputs: Inputs, sm: int) -> str:
     """Which kernel `decode` has for kernel "auto": "mma", "columns" or "wgmma"."""
     (batch, heads, _), cache = inputs.q.shape, format_of(inputs.window_cache)

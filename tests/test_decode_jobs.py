@@ -20,6 +20,7 @@ from capturebook.measure import (
     decode_sweep,
     decode_variants,
     decode_warm,
+    several_places,
 )
 from capturebook.measure.rows import sweep_points
 from capturebook.records import Record, Subject
@@ -302,7 +303,8 @@ def test_places_of_one_process(monkeypatch):
     """A wrong place and one that does not fit have their reasons, others keep their times; weights are shared."""
     monkeypatch.setattr(decode_sweep, "Point", Timed)
     monkeypatch.setattr(decode_sweep, "classes", lambda point, wanted: dict.fromkeys(point.asked["variants"], {}))
-    monkeypatch.setattr(decode_sweep, "foreign_processes", lambda: [])
+    for module in (decode_sweep, several_places):
+        monkeypatch.setattr(module, "foreign_processes", list)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**37, 2**37))
     variants = {name: {"kernel": name, "tuning": "pinned"} for name in ("stock", "and overlap")}
     shared = {"context": 8192, "max_context": 131072, "variants": variants}

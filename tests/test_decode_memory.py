@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from capturebook.chain.folder import RunFolder
-from capturebook.measure import decode_memory, decode_plan, decode_sweep
+from capturebook.measure import decode_memory, decode_plan, decode_sweep, several_places
 from capturebook.measure.decode_point import DEFAULTS, LAYERS
 from capturebook.measure.rows import place_name
 from capturebook.params import load_preset, validate
@@ -75,7 +75,8 @@ def test_the_presets_largest_places_fit_an_h200(name, gib):
 
 def test_a_place_that_cannot_fit_is_skipped_and_says_so(monkeypatch):
     """Nothing is made on the GPU for it; the record says what it would take."""
-    monkeypatch.setattr(decode_sweep, "foreign_processes", list)
+    for module in (decode_sweep, several_places):
+        monkeypatch.setattr(module, "foreign_processes", list)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (20 * GIB, 140 * GIB))
     places = [{"batch": 256, "context": 131072, "max_context": 131072, "variants": {}, "profile": False}]
     options = {"layer": "csa", "step": {"tp": 1, "experts": "fp8"}, "places": places}

@@ -14,7 +14,15 @@ from capturebook.kernels.indexer import formats, scores_reference
 from capturebook.kernels.indexer import inputs as inputs_module
 from capturebook.kernels.indexer.inputs import SHARE, Lengths, make_inputs
 from capturebook.kernels.indexer.twin import best_slots
-from capturebook.measure import indexer_interpret, indexer_parts, indexer_sweep, own_sweep, sweep, timing
+from capturebook.measure import (
+    indexer_interpret,
+    indexer_parts,
+    indexer_sweep,
+    own_sweep,
+    several_places,
+    sweep,
+    timing,
+)
 from capturebook.measure.own_step import Side, Variant, check
 from capturebook.measure.rows import place_name, sample_name, sweep_points
 from capturebook.params import Params, load_preset, validate
@@ -214,7 +222,8 @@ def on_a_cpu(monkeypatch):
     monkeypatch.setattr(indexer_parts, "selection_of", selection)
     monkeypatch.setattr(indexer_parts, "prepare", lambda variant, key_format: None)
     monkeypatch.setattr(inputs_module, "make_inputs", lambda *a, device, **shape: make_inputs(*a, **shape))
-    monkeypatch.setattr(indexer_sweep, "foreign_processes", list)
+    for module in (indexer_sweep, several_places):
+        monkeypatch.setattr(module, "foreign_processes", list)
     monkeypatch.setattr(timing, "l2_bytes", lambda: 1000)
     monkeypatch.setattr(timing, "COLD_BYTES", 1.0)
     monkeypatch.setattr(timing, "time_variants", time_all)

@@ -5,13 +5,12 @@ cache when its turn comes again; a time is a third of it. Places of one kind sha
 one and draw them takes longer than to measure a place.
 """
 
-import gc
-
 from .decode_memory import misfit, needed
 from .decode_point import DEFAULTS, LAYERS, Point
 from .decode_profile import classes
 from .gpu_processes import foreign_processes, refusal
-from .rows import place_name, sample_name
+from .rows import sample_name
+from .several_places import in_turn, outcome
 
 
 def run(ctx) -> dict:
@@ -30,29 +29,19 @@ def run(ctx) -> dict:
     step = {**DEFAULTS, **asked["step"]}
     payload = ctx.fields["payload"] = {"layer": asked["layer"], "step": step, "places": {}}
     checks, samples, weights = [], {}, None
-    for place in asked["places"]:
+
+    def measure(place: dict) -> dict:
+        nonlocal weights
         ctx.stage("build")
         need = needed(asked["layer"], step, place["batch"], place["context"], LAYERS)
         if why := misfit(need, torch.cuda.mem_get_info()[0], weights is not None, ctx.args["memory_gib"]):
-            payload["places"][place_name(place)] = {"status": "skipped", "reason": why}
-            continue
-        try:
-            point = Point({**asked, **place}, ctx.seed, weights=weights)
-            weights = point.weights
-            seen = _measured(ctx, point, place, checks, samples)
-        except torch.OutOfMemoryError as error:
-            seen = {"status": "skipped", "reason": f"does not fit: {str(error).partition('. ')[0]}"}
-        payload["places"][place_name(place)] = seen
-        point = None
-        gc.collect()
-        torch.cuda.empty_cache()
-    found = foreign_processes()
-    if found:
-        return {**refusal(found), "checks": checks}
-    if not samples:
-        worst = next(iter(payload["places"].values()))
-        return {"status": worst["status"], "reason": worst["reason"]}
-    return {"status": "pass", "checks": checks, "samples": samples}
+            return {"status": "skipped", "reason": why}
+        point = Point({**asked, **place}, ctx.seed, weights=weights)
+        weights = point.weights
+        return _measured(ctx, point, place, checks, samples)
+
+    in_turn(asked["places"], measure, payload["places"])
+    return outcome(payload["places"], checks, samples)
 
 
 def _measured(ctx, point: Point, place: dict, checks: list[dict], samples: dict) -> dict:

@@ -3,7 +3,6 @@
 Places of one format of the keys share a process: to start one and compile takes longer than to measure a place.
 """
 
-import gc
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +13,7 @@ from .floors import floor_of
 from .gpu_processes import foreign_processes, refusal
 from .own_inputs import distinct_bytes, warm
 from .rows import place_name, sample_name
+from .several_places import in_turn, outcome
 from .sweep import speed
 
 SELECT = "capturebook.kernels.indexer:select"
@@ -91,23 +91,13 @@ def run(ctx) -> dict:
     payload = ctx.fields["payload"] = {"key_format": asked["key_format"], "gpu": torch.cuda.get_device_name()}
     payload |= {"method": METHOD, "tokens_per_second_means": TOKENS, "places": {}}
     checks, samples = [], {}
-    for place in asked["places"]:
+
+    def measure(place: dict) -> dict:
         ctx.stage("build")
-        a = {**asked, **place, **ctx.args}
-        try:
-            seen = _measured(ctx, a, place, checks, samples)
-        except torch.OutOfMemoryError as error:
-            seen = {"status": "skipped", "reason": f"does not fit: {str(error).partition('. ')[0]}"}
-        payload["places"][place_name(place)] = seen
-        gc.collect()
-        torch.cuda.empty_cache()
-    found = foreign_processes()
-    if found:
-        return {**refusal(found), "checks": checks}
-    if not samples:
-        worst = next(iter(payload["places"].values()))
-        return {"status": worst["status"], "reason": worst["reason"], "checks": checks}
-    return {"status": "pass", "checks": checks, "samples": samples}
+        return _measured(ctx, {**asked, **place, **ctx.args}, place, checks, samples)
+
+    in_turn(asked["places"], measure, payload["places"])
+    return outcome(payload["places"], checks, samples)
 
 
 def _measured(ctx, a: dict, place: dict, checks: list[dict], samples: dict) -> dict:
