@@ -27,7 +27,7 @@ def test_bad_wiring_needs_the_capture_alone(capsys, tmp_path):
     assert found["smallest"]["factors"] == {"capture": "global"} and found["smallest"]["minimal"]
     (probe_id,) = re.findall(r"capturebook repro \S+ (\w+) -o repro.py", found["said"])
     assert cli.main(["repro", str(tmp_path / "run"), probe_id, "-o", str(tmp_path / "repro.py")]) == 0
-    assert "proven: run in a process of its own, it shows the same: fail 905" in capsys.readouterr().err
+    assert "proven: run in a process of its own, it shows the same: fail 905" in capsys.readouterr().out
 
 
 def test_a_cold_autotune_needs_cold_live_and_the_capture(capsys, tmp_path):

@@ -94,7 +94,7 @@ def test_a_sweep_point_is_checked_then_timed(pool, tuning):
         (kernel, output, True) for kernel in ("simt", "mma") for output in ("out", "lse")
     ]
     assert {name: len(us) for name, us in record.samples.items()} == {"simt": 5, "mma": 5}
-    assert record.payload["sets"] * 8 * 560 * 1024 >= 180e6
+    assert record.payload["sets"] * 8 * 640 * 1024 >= 180e6
     for name, variant in record.payload["variants"].items():
         assert variant["kernel"] == name and "BLOCK_N=" in variant["config"]
         assert variant["median_us"] * variant["tokens_per_second"] == pytest.approx(8e6)
@@ -105,7 +105,7 @@ def test_a_sweep_point_of_the_fp8_cache(pool):
     (record,) = pool.run(sweep.plan_sweep(params, {}, tuning="pinned"))
     assert record.status == "pass", record.reason or record.root
     assert {(c.call, c.ok) for c in record.checks} == {("simt fp8", True), ("mma fp8", True)}
-    assert record.payload["sets"] * 8 * 560 * 585 >= 180e6
+    assert record.payload["sets"] * 8 * 640 * 585 >= 180e6
     assert {name: len(us) for name, us in record.samples.items()} == {"simt fp8": 5, "mma fp8": 5}
 
 
@@ -134,13 +134,23 @@ def test_a_sweep_point_of_another_shape_beside_its_peers(pool, shape, heads):
     assert record.payload["heads"] == heads and record.payload["shape"] == shape
 
 
-def test_flex_attention_is_right():
-    from capturebook.kernels.sparse_mla.inputs import make_inputs
-    from capturebook.measure import variants
+FLEX = """
+import json
+from capturebook.kernels.sparse_mla.inputs import make_inputs
+from capturebook.measure import variants
 
-    inputs = make_inputs(2, 4, 64, 2048, device="cuda")
-    setup = variants.prepare({"kernel": "flex_attention", "tuning": "none"}, 64, 4)
-    assert all(check["ok"] for check in variants.verify("flex_attention", setup(inputs), inputs))
+inputs = make_inputs(2, 4, 64, 2048, device="cuda")
+setup = variants.prepare({"kernel": "flex_attention", "tuning": "none"}, 64, 4)
+print(json.dumps(variants.verify("flex_attention", setup(inputs), inputs)))
+"""
+
+
+def test_flex_attention_is_right():
+    """In a process of its own: this one must stay off the GPU, which the other tests of this file hold alone."""
+    done = subprocess.run([sys.executable, "-c", FLEX], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    checks = json.loads(done.stdout.splitlines()[-1])
+    assert [c["output"] for c in checks] == ["out", "lse"] and all(c["ok"] for c in checks)
 
 
 WRONG = """

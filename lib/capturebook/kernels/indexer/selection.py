@@ -88,20 +88,75 @@ def write_chosen(slots, flags, before, taken, equal, missing, target):
 
 
 @triton.jit
+def ones_in(word):
+    """How many bits of a uint32 are set."""
+    word = word - ((word >> 1) & 0x55555555)
+    word = (word & 0x33333333) + ((word >> 2) & 0x33333333)
+    return (((((word + (word >> 4)) & 0x0F0F0F0F) * 0x01010101) & 0xFFFFFFFF) >> 24).to(tl.int32)
+
+
+@triton.jit
+def lowest(word):
+    """Which bit of a uint32 is the lowest that is set; something if none is."""
+    return ((word & (0 - word).to(tl.uint32)).to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
+
+
+@triton.jit
+def bits(flags, E: tl.constexpr):
+    """[WIDE] uint32 of flags [WIDE, E]: bit e of a thread's word is its flag e."""
+    return tl.sum(tl.where(flags, tl.full([], 1, tl.int32) << tl.arange(0, E)[None, :], 0), 1).to(
+        tl.uint32, bitcast=True
+    )
+
+
+@triton.jit
+def most_of(a, b, c, d):
+    return tl.maximum(a, c), tl.maximum(b, d)
+
+
+@triton.jit
 def select_row(
     line, table, target, length, topk, PAGE: tl.constexpr, ENOUGH: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """The slots of a row of up to BLOCK scores, which stay in registers."""
+    """The slots of a row of up to BLOCK scores, which stay in registers; at most 32 of them in a thread."""
+    E: tl.constexpr = BLOCK // WIDE
     head = load_scores(line, 0, length, WIDE, BLOCK)
-    cut, part, above, upto = search(head, line, length, topk, ENOUGH, False, WIDE, BLOCK)
+    cut, found, part, above, upto = search(head, line, length, topk, ENOUGH, False, WIDE, BLOCK)
+    there = positions(0, WIDE, BLOCK) < length
+    over = bits((found < part) & there, E)
+    even = bits((found == part) & there, E)
+    own = ones_in(over) | (ones_in(even) << 16)
+    before = tl.cumsum(own, 0) - own
+    most_over, most_even = tl.reduce((own & 0xFFFF, own >> 16), 0, most_of)
     missing = topk - above
-    flags, before, _ = count_up(head, 0, length, cut, part, WIDE, BLOCK)
-    if ENOUGH > 0:
-        if (missing > 0) & (upto - above <= ENOUGH):
-            write_even(head, 0, flags, before, 0, target, ENOUGH, WIDE, BLOCK)
-            rank_even(target, table, above, missing, upto - above, PAGE, ENOUGH)
-            missing = 0
-    write_chosen(slots_of(0, length, table, PAGE, WIDE, BLOCK), flags, before, 0, 0, missing, target)
+    mine = tl.arange(0, WIDE)
+    place = before >> 16
+    if missing > 0:
+        compare = (ENOUGH > 0) & (upto - above <= ENOUGH)
+        for _turn in tl.range(0, most_even):
+            at = lowest(even) * WIDE + mine
+            live = even != 0
+            if compare:
+                score = tl.load(line + at, mask=live, other=0.0)
+                tl.store(target + place, score.to(tl.int32, bitcast=True), mask=live)
+                tl.store(target + ENOUGH + place, at, mask=live)
+            else:
+                live = live & (place < missing)
+                slots = tl.load(table + at // PAGE, mask=live, other=0) * PAGE + at % PAGE
+                tl.store(target + above + place, slots, mask=live)
+            even = even & (even - 1)
+            place += 1
+        if ENOUGH > 0:
+            if compare:
+                rank_even(target, table, above, missing, upto - above, PAGE, ENOUGH)
+    place = before & 0xFFFF
+    for _turn in tl.range(0, most_over):
+        at = lowest(over) * WIDE + mine
+        live = over != 0
+        slots = tl.load(table + at // PAGE, mask=live, other=0) * PAGE + at % PAGE
+        tl.store(target + place, slots, mask=live)
+        over = over & (over - 1)
+        place += 1
 
 
 @triton.jit
@@ -109,7 +164,7 @@ def select_long_row(
     line, table, target, length, topk, PAGE: tl.constexpr, ENOUGH: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr
 ):
     """The slots of a row of any length, read once more for each step."""
-    cut, part, above, upto = search(0.0, line, length, topk, ENOUGH, True, WIDE, BLOCK)
+    cut, nothing, part, above, upto = search(0.0, line, length, topk, ENOUGH, True, WIDE, BLOCK)
     missing = topk - above
     if ENOUGH > 0:
         if (missing > 0) & (upto - above <= ENOUGH):

@@ -93,32 +93,50 @@ def part_of(tile, cut):
 
 
 @triton.jit
-def histogram(tile, cut, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """[WIDE, 16] int32: how many of a thread's scores are in each part.
+def in_bytes(part, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """(even, odd) [WIDE] int64: how many of a thread's scores are in parts 0, 2, 4 ... and in 1, 3, 5 ..., a byte each.
 
     Counted in 4 bits each of one word, 8 scores at a time, then in bytes.
     """
     EIGHT: tl.constexpr = min(8, BLOCK // WIDE)
-    part = part_of(tile, cut)
     ones = tl.full(part.shape, 1, tl.int64) << (part * 4).to(tl.int64)
     fours = tl.sum(tl.reshape(ones, [WIDE, BLOCK // WIDE // EIGHT, EIGHT]), 2)
-    even = tl.sum(fours & 0x0F0F0F0F0F0F0F0F, 1)
-    odd = tl.sum((fours >> 4) & 0x0F0F0F0F0F0F0F0F, 1)
+    return tl.sum(fours & 0x0F0F0F0F0F0F0F0F, 1), tl.sum((fours >> 4) & 0x0F0F0F0F0F0F0F0F, 1)
+
+
+@triton.jit
+def histogram(tile, cut, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """[WIDE, 16] int32: how many of a thread's scores are in each part."""
+    even, odd = in_bytes(part_of(tile, cut), WIDE, BLOCK)
     place = tl.arange(0, 16)[None, :]
     found = tl.where((place & 1) == 1, odd[:, None], even[:, None]) >> (8 * (place >> 1)).to(tl.int64)
     return (found & 0xFF).to(tl.int32)
 
 
 @triton.jit
-def histogram_of_row(head, line, length, cut, LONG: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """`histogram` of a row."""
-    if LONG:
-        counts = tl.zeros([WIDE, 16], tl.int32)
-        for start in tl.range(0, length, BLOCK):
-            counts += histogram(load_scores(line, start, length, WIDE, BLOCK), cut, WIDE, BLOCK)
-    else:
-        counts = histogram(head, cut, WIDE, BLOCK)
+def histogram_of_row(line, length, cut, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """`histogram` of a row of any length, read from memory."""
+    counts = tl.zeros([WIDE, 16], tl.int32)
+    for start in tl.range(0, length, BLOCK):
+        counts += histogram(load_scores(line, start, length, WIDE, BLOCK), cut, WIDE, BLOCK)
     return counts
+
+
+@triton.jit
+def counts_up_to(part, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """[WIDE, 8] int32: how many of a thread's scores are in parts up to j, in the upper half in parts 8 up to 8 + j.
+
+    Counted as in `histogram`. A row in registers has fewer than 2 ** 16 scores, so halves of a word hold its sums.
+    """
+    even, odd = in_bytes(part, WIDE, BLOCK)
+    # A product with ones sums bytes up to each; parts alternate between the two words.
+    even_low, even_high = even.to(tl.int32) * 0x01010101, (even >> 32).to(tl.int32) * 0x01010101
+    odd_low, odd_high = odd.to(tl.int32) * 0x01010101, (odd >> 32).to(tl.int32) * 0x01010101
+    place = tl.arange(0, 8)[None, :]
+    shift = 8 * (place >> 1)
+    low = tl.where((place & 1) == 1, (even_low + odd_low)[:, None], (even_low + (odd_low << 8))[:, None])
+    high = tl.where((place & 1) == 1, (even_high + odd_high)[:, None], (even_high + (odd_high << 8))[:, None])
+    return ((low >> shift) & 0xFF) | (((high >> shift) & 0xFF) << 16)
 
 
 @triton.jit
@@ -134,12 +152,14 @@ def finite(high, width):
 
 @triton.jit
 def search(head, line, length, topk, ENOUGH: tl.constexpr, LONG: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """(cut, part, above, upto): `above` <= topk scores are in a part before this one, `upto` >= topk up to its end.
+    """(cut, found, part, above, upto): `above` <= topk scores are in a part before this one, `upto` >= topk up to its
+    end. Either above is topk; or at most ENOUGH are in the part; or all in it are equal.
 
-    Either above is topk; or at most ENOUGH are in the part; or all in it are equal.
+    found: the part that each score of `head` is in; with LONG nothing.
     """
     by_value, high, width, scale = length <= topk, 0.0, 1.0, 16.0
     part, above, upto = tl.full([], 16, tl.int32), length, length
+    found = tl.zeros([1 if LONG else WIDE, 1 if LONG else BLOCK // WIDE], tl.int32)
     searching = length > topk
     if searching:
         high, width = first_range(head, line, length, topk, LONG, WIDE, BLOCK)
@@ -149,12 +169,20 @@ def search(head, line, length, topk, ENOUGH: tl.constexpr, LONG: tl.constexpr, W
     step = 0
     while searching:
         cut = (by_value, high, scale, first, shift)
-        counts = histogram_of_row(head, line, length, cut, LONG, WIDE, BLOCK)
-        upon = tl.cumsum(tl.sum(counts, 0), 0)  # in all parts up to each
-        few = upon <= topk
-        part, above, upto = tl.reduce(
-            (few.to(tl.int32), tl.where(few, upon, 0), tl.where(few, 2147483647, upon)), 0, one_of
-        )
+        if LONG:
+            upon = tl.cumsum(tl.sum(histogram_of_row(line, length, cut, WIDE, BLOCK), 0), 0)  # in all parts up to each
+            few = upon <= topk
+            parts, below, beyond = few.to(tl.int32), tl.where(few, upon, 0), tl.where(few, 2147483647, upon)
+        else:
+            found = part_of(head, cut)
+            both = tl.sum(counts_up_to(found, WIDE, BLOCK), 0)
+            low = both & 0xFFFF
+            high_parts = (both >> 16) + tl.max(low, 0)
+            few, more = low <= topk, high_parts <= topk
+            parts = few.to(tl.int32) + more.to(tl.int32)
+            below = tl.maximum(tl.where(few, low, 0), tl.where(more, high_parts, 0))
+            beyond = tl.minimum(tl.where(few, 2147483647, low), tl.where(more, 2147483647, high_parts))
+        part, above, upto = tl.reduce((parts, below, beyond), 0, one_of)
         upto = tl.minimum(upto, length)  # the last part has what stands for no score, too
         ended = (by_value == 0) & (shift == 0)
         searching = (above < topk) & (upto - above > ENOUGH) & (ended == 0)
@@ -170,4 +198,4 @@ def search(head, line, length, topk, ENOUGH: tl.constexpr, LONG: tl.constexpr, W
             else:
                 first += (part - 1).to(tl.uint32) << shift
                 shift = tl.where(shift > 3, shift - 3, 0).to(tl.uint32)
-    return (by_value, high, scale, first, shift), part, above, upto
+    return (by_value, high, scale, first, shift), found, part, above, upto
