@@ -2,11 +2,9 @@
 
 import pytest
 
-from capturebook.chain.folder import RunFolder
 from capturebook.measure import amdahl, decode_model, decode_point, decode_story
 from capturebook.measure.decode_variants import LADDER, RUNGS
 from capturebook.measure.kernel_classes import CLASSES
-from capturebook.measure.rows import sweep_points
 from capturebook.report import conclusions, figures_decode, figures_sweep
 from capturebook.subjects.decode_step.shapes import SIZES
 from decode_cases import timed
@@ -210,60 +208,3 @@ def test_what_a_rank_has(monkeypatch, tp, text):
     assert shown.count(text) >= 5 and ("no communication" in shown) == ("no communication" in said) == (tp > 1)
     assert f"tok/s of {text.partition(':')[0].partition(' with')[0]}" in said
     assert ("All ranks work on the same tokens" in shown) == (tp > 1)
-
-
-def test_the_recorded_run_on_an_h200(repo):
-    """Every point that was timed is right; where all rungs are, each takes less time than the one before."""
-    records, torn = RunFolder.open(repo / "outputs" / "h200-decode-step").records()
-    places = [r for r in records if r.kind == "sweep" and "places" in r.payload and r.status == "pass"]
-    assert not torn and len(places) >= 3 and all(r.checks and all(check.ok for check in r.checks) for r in places)
-    found = decode_model.whole(sweep_points(records))
-    key = figures_decode.fullest(found)
-    rows = {r["variant"]: r for r in found if (r["batch"], r["context"], r["max_context"]) == key}
-    us = [rows[name]["us"] for name in LADDER if name in rows and name != "stock, bounded indexer"]
-    assert len(us) == 7 and us == sorted(us, reverse=True) and us[0] / us[-1] > 5
-    assert (
-        decode_model.share(rows["mma, bounded indexer"], "glue") > 0.5 > decode_model.share(rows["stock"], "attention")
-    )
-    assert rows["and fused glue"]["launches"]["glue"] < rows["stock"]["launches"]["glue"] / 10
-
-
-def test_the_recorded_run_beside_the_story(repo):
-    """Gains of 21 and 20 layers by hand; the MMA kernel's, told of all concurrencies, is so at 256 alone."""
-    records, _ = RunFolder.open(repo / "outputs" / "h200-decode-step").records()
-    points = sweep_points(records)
-    layer = {(p["layer"], p["variant"], p["batch"]): p for p in points if p["max_context"] == 131072}
-
-    def us(variant, hca, batch):
-        return 21 * layer["csa", variant, batch]["median_us"] + 20 * layer["hca", hca, batch]["median_us"]
-
-    rows = {(r["variant"], r["batch"], r["max_context"]): r for r in decode_model.known(points)}
-    assert {batch: rows["stock", batch, 131072]["layers"] for batch in (1, 8, 64, 256)} == {
-        1: 41,
-        8: 41,
-        64: 43,
-        256: 41,
-    }
-    found = {row["key"]: row for row in decode_story.story(list(rows.values()))}
-    by_hand = us("stock", "stock", 256) / us("stock, mma", "stock, mma", 256)
-    assert found["mma"]["measured"][1] == pytest.approx(by_hand) and by_hand == pytest.approx(2.32, abs=0.005)
-    assert found["mma"]["batches"] == ((256,), (1, 8, 64)) and found["mma"]["status"] == "not reproduced"
-    assert [place[:2] for place in found["before"]["where"]] == [("stock", 256)]
-    assert found["before"]["measured"] == pytest.approx((0.024, 0.607), abs=1e-3)
-    assert ("mma, bounded indexer", 256, 8192, 131072, 41) in found["glue"]["where"]
-    fused = us("mma, bounded indexer", "stock, mma", 1) / us("and fused glue", "and fused glue", 1)
-    assert found["fused"]["measured"][1] == pytest.approx(fused) and fused == pytest.approx(4.28, abs=0.005)
-    ((place, less, most, more, at),) = found["indexer"]["between"]
-    assert place[0] == "own heads only, torch indexer" and (place[3], most) == (131072, 2**20)
-    assert (less, more) == pytest.approx((5.58, 35.96), abs=0.01) and 131072 < at < 2**20
-    assert ("mma, torch indexer", 64, 8192, 2**20, 43) in [place for place, _ in found["indexer"]["beyond"]]
-    shown = figures_decode.decode(records, "NVIDIA H200").text
-    for text in (
-        "not over all concurrencies, as it is told: at 256, not at 1, 8 and 64; 'stock' at batch 256",
-        "† 41 of 43 layers, sliding-window layers and ends left out",
-        "interpolated, with torch indexer and fused glue at batch 64, 8192: between the measured maximum contexts",
-        "with torch indexer and eager glue at batch 64, 8192: only above maximum context 1048576 (10.2x there), not ",
-        "after another rung: 'and fused glue' at batch 64, 8192 of 131072, fused glue",
-        "All 26 values",
-    ):
-        assert text in shown
