@@ -76,16 +76,41 @@ def test_kernels_belong_to_the_innermost_range():
         ("mma_kernel", "attention"),
         ("silu", "glue"),
     ]
-    found = times(traced(*work), order)
+    found = times([traced(*work)], order)
     assert found["us"] == dict.fromkeys(CLASSES, 0.0) | {"attention": 7.0, "gemm": 5.0, "glue": 3.0}
     assert found["launches"] == dict.fromkeys(CLASSES, 0) | {"attention": 1, "gemm": 1, "glue": 2}
     assert found["top"][0] == {"kernel": "mma_kernel", "class": "attention", "us": 7.0}
-    assert found["unmatched"] == 0
+    assert found["unmatched"] == 0 and found["renamed"] == []
     # another order, and a kernel that starts while the one before it runs: only what is behind that counts
-    early = [("mma_kernel", 1, 9.0), ("silu", 4, 8.0), ("nvjet_other", 20, 3.0), ("elementwise", 30, 1.0)]
-    found = times(traced(*early), order)
+    early = [("mma_kernel", 1, 9.0), ("silu", 4, 8.0), ("nvjet_tst_64x8", 20, 3.0), ("elementwise", 30, 1.0)]
+    found = times([traced(*early)], order)
     assert found["us"] == dict.fromkeys(CLASSES, 0.0) | {"attention": 9.0, "gemm": 3.0, "glue": 3.0}
-    assert found["unmatched"] == 1
+    assert found["unmatched"] == 0
+
+
+def test_the_mean_of_several_replays():
+    """What only some replays do at length counts by its part: an entry that closes a window, one token in 128."""
+    order = [("mma_kernel", "attention"), ("compress", "glue")]
+    short, long = (traced(("mma_kernel", 1, 4.0), ("compress", 8, us)) for us in (1.0, 21.0))
+    found = times([short, short, short, long], order)
+    assert found["us"] == dict.fromkeys(CLASSES, 0.0) | {"attention": 4.0, "glue": 6.0}
+    assert found["launches"] == dict.fromkeys(CLASSES, 0.0) | {"attention": 1.0, "glue": 1.0}
+    assert found["top"][0] == {"kernel": "compress", "class": "glue", "us": 6.0}
+
+
+def test_launches_that_a_replay_names_otherwise():
+    """As many as are left of the plain run are these, in their order; more or fewer go by their own names."""
+    order = [("set", "moe"), ("mma_kernel", "attention"), ("set", "indexer"), ("silu", "glue")]
+    work = [("unknown set", 1, 1.0), ("mma_kernel", 11, 7.0), ("unknown set", 22, 2.0), ("silu", 30, 4.0)]
+    found = times([traced(*work)] * 2, order)
+    assert found["us"] == dict.fromkeys(CLASSES, 0.0) | {"attention": 7.0, "moe": 1.0, "indexer": 2.0, "glue": 4.0}
+    assert found["unmatched"] == 0
+    assert found["renamed"] == [
+        {"kernel": "unknown set", "plain": "set", "class": group, "launches": 1.0} for group in ("moe", "indexer")
+    ]
+    found = times([traced(*work, ("nvjet_other", 50, 3.0))], order)
+    assert found["us"] == dict.fromkeys(CLASSES, 0.0) | {"attention": 7.0, "gemm": 3.0, "glue": 7.0}
+    assert found["unmatched"] == 3 and found["renamed"] == []
 
 
 def test_one_profile_of_several_steps(stack):
@@ -98,7 +123,7 @@ def test_one_profile_of_several_steps(stack):
     found = parted(events)
     order = launched(found["a: plain"])
     assert order == [("mma_kernel", "attention"), ("silu", "glue")]
-    seen = times(found["a: replay"], order)
+    seen = times([found["a: replay"]], order)
     assert seen["us"] == dict.fromkeys(CLASSES, 0.0) | {"attention": 6.0, "glue": 3.0} and seen["unmatched"] == 0
     inputs = torch.randn(2, 4, 1024, generator=torch.Generator().manual_seed(0)).bfloat16(), torch.tensor([1, 2])
 

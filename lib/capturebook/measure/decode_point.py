@@ -62,7 +62,7 @@ class Point:
         self.inputs = (streams, tokens)
         self.switches = {name: RUNGS[name] for name in asked["variants"]}
         self.functions = {name: function(self.stack, one) for name, one in self.switches.items()}
-        self.graphs, self.outputs, self.first_call_s = {}, {}, {}
+        self.graphs, self.outputs, self.first_call_s, self.replays = {}, {}, {}, {}
 
     def verify(self, name: str, keep: bool = False) -> list[dict]:
         """Checks of the second replay of a variant's graph into poisoned outputs, as records hold them.
@@ -130,35 +130,41 @@ class Point:
         self.seconds[what] = self.seconds.get(what, 0.0) + time.monotonic() - began
 
     def time(self, rounds: int) -> dict[str, list[float]]:
-        """{variant: [us of one layer]}, variants in turn."""
-        counts = {}
+        """{variant: [us of one layer]}, variants in turn. replays: how many a sample of each has."""
         with self.clock("time"):
             for name, graph in self.graphs.items():
                 once = self._replays_ms(graph, 1)
-                counts[name] = max(1, min(REPLAYS, int(SAMPLE_MS / once)))
-                self._replays_ms(graph, counts[name])
+                self.replays[name] = max(1, min(REPLAYS, int(SAMPLE_MS / once)))
+                self._replays_ms(graph, self.replays[name])
             found = timing.interleave(
-                {name: (graph, counts[name]) for name, graph in self.graphs.items()},
+                {name: (graph, self.replays[name]) for name, graph in self.graphs.items()},
                 rounds,
                 lambda timed: self._replays_ms(*timed) / timed[1],
             )
         return {name: [ms * 1e3 / self.layers for ms in samples] for name, samples in found.items()}
 
-    def called_us(self, calls: int = 3) -> dict[str, float]:
-        """{variant: median us of one layer} without a graph, launched from Python; the first call does not count."""
+    def called_us(self, calls: int = 5) -> dict[str, dict[str, float]]:
+        """{variant: median, least and most us of one layer} without a graph, launched from Python, variants in turn; the
+        first call does not count. It is the host's time: on one host calls of a step took 6 to 17 ms.
+        """
         import torch
 
         found = {}
         with torch.no_grad(), self.clock("called"):
-            for name in self.graphs:
-                self.pin(name)
-                samples = [self._call_ms(name) for _ in range(1 + calls)][1:]
-                found[name] = statistics.median(samples) * 1e3 / self.layers
+            taken = timing.interleave({name: name for name in self.graphs}, 1 + calls, self._call_ms)
+        for name, (_, *samples) in taken.items():
+            us = [ms * 1e3 / self.layers for ms in samples]
+            found[name] = {
+                "called_us": statistics.median(us),
+                "called_least_us": min(us),
+                "called_most_us": max(us),
+            }
         return found
 
     def _call_ms(self, name: str) -> float:
         import torch
 
+        self.pin(name)
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self.positions.copy_(self.start)
         torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""GPU time and launches of a point's variants by class of work, from one profile of all of them."""
+"""GPU time and launches of a timed point's variants by class of work, from one profile of all of them."""
 
 from functools import partial
 
@@ -9,7 +9,8 @@ def classes(point: Point, wanted: bool = True) -> dict[str, dict]:
     """{variant: us and launches of a layer by class and the longest kernels; seconds of its first call}.
 
     classes is None if not wanted, with lanes, whose kernels run side by side, and compiled whole, where kernels are
-    of several. All variants are in one profile, which takes longer to begin and to end than a step does.
+    of several. As many replays are looked at as a timed sample has, from the same positions on: what only every 128th
+    token does is in both. All variants are in one profile, which takes longer to begin and to end than a step does.
     """
     import torch
 
@@ -22,23 +23,29 @@ def classes(point: Point, wanted: bool = True) -> dict[str, dict]:
         return found
     plain = {name: partial(function(point.stack, point.switches[name], labelled), *point.inputs) for name in names}
 
+    of = {name: point.replays[name] for name in names}
+
     def run():
         for name in names:
             point.pin(name)
-            for how, step in (("plain", plain[name]), ("replay", point.graphs[name].replay)):
+            for how, count, step in (("plain", 1, plain[name]), ("replay", of[name], point.graphs[name].replay)):
                 point.positions.copy_(point.start)
                 torch.cuda.synchronize()
-                with part(f"{name}: {how}"):
-                    step()
+                for number in range(count):
+                    with part(f"{name}: {how} {number}"):
+                        step()
 
     with torch.no_grad(), point.clock("profile"):
         events = parted(profile(run))
     for name in names:
-        seen = times(events[f"{name}: replay"], launched(events[f"{name}: plain"]))
+        replays = [events[f"{name}: replay {number}"] for number in range(of[name])]
+        seen = times(replays, launched(events[f"{name}: plain 0"]))
         found[name] |= {
             "classes": {group: us / point.layers for group, us in seen["us"].items()},
             "launches": {group: count / point.layers for group, count in seen["launches"].items()},
             "top": [{**one, "us": one["us"] / point.layers} for one in seen["top"]],
-            "unmatched": seen["unmatched"],
+            "renamed": [{**one, "launches": one["launches"] / point.layers} for one in seen["renamed"]],
+            "unmatched": seen["unmatched"] / point.layers,
+            "profiled": of[name],
         }
     return found

@@ -14,7 +14,7 @@ from .several_places import in_turn, outcome
 
 
 def run(ctx) -> dict:
-    """Job: every variant of each place against float64, then timed in turn; GPU time by class from a profiled replay,
+    """Job: every variant of each place against float64, then timed in turn; GPU time by class from profiled replays,
     and the time of a call without a graph, where kernels are looked at.
 
     A place where one variant is wrong has no times, and says so; one that cannot fit, by arithmetic, or runs out of
@@ -60,7 +60,7 @@ def _measured(ctx, point: Point, place: dict, checks: list[dict], samples: dict)
     called = point.called_us() if place["profile"] else {}
     found["variants"] = {
         name: {**place["variants"][name], **point.spread(us[name]), **point.described(name), **by_class[name]}
-        | ({"called_us": called[name]} if called else {})
+        | called.get(name, {})
         for name in us
     }
     checks += [check | {"call": sample_name(place, check["call"])} for check in here]

@@ -8,6 +8,7 @@ import bisect
 import contextlib
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,39 +109,63 @@ def is_matmul(kernel: str) -> bool:
     return any(part in kernel.lower() for part in MATMULS)
 
 
-def times(events: list[dict], order: list[tuple[str, str]]) -> dict:
-    """{"us": {class: GPU time of one replay}, "launches": {class: nodes}, "top": the longest kernels, "unmatched": n}.
+def times(replays: list[list[dict]], order: list[tuple[str, str]]) -> dict:
+    """{"us": {class: GPU time of one replay}, "launches": {class: nodes}, "top": the longest kernels, "renamed":
+    [{"kernel", "plain", "class", "launches"}], "unmatched": nodes}, each the mean of the replays.
 
-    order: what `launched` gave for the same step. The nth kernel of a name has the class of the nth of that name there;
-    of one that the plain run did not have (a library chose another) the name decides, and it counts as unmatched. A
-    kernel's time begins where all before it have ended: one that starts early only waits for them until then.
+    replays: of the same graph, the events of each; order: what `launched` gave for the same step. The nth kernel of a
+    name has the class of the nth of that name there; see `_matched` for the others. A kernel's time begins where all
+    before it have ended: one that starts early only waits for them until then.
     """
-    classes: dict[str, list[str]] = {}
-    for name, group in order:
-        classes.setdefault(name, []).append(group)
-    taken = dict.fromkeys(classes, 0)
-    us, launches, by_kernel = dict.fromkeys(CLASSES, 0.0), dict.fromkeys(CLASSES, 0), {}
-    ended, unmatched = float("-inf"), 0
-    for event in sorted(_work(events), key=lambda event: event["ts"]):
-        name = event["name"]
-        if taken.get(name, 0) < len(classes.get(name, ())):
-            group = classes[name][taken[name]]
-            taken[name] += 1
-        else:
-            group, unmatched = "gemm" if is_matmul(name) else "glue", unmatched + 1
-        end = event["ts"] + event["dur"]
-        spent = max(0.0, end - max(event["ts"], ended))
-        ended = max(ended, end)
-        us[group] += spent
-        launches[group] += 1
-        by_kernel[name[:80], group] = by_kernel.get((name[:80], group), 0.0) + spent
+    us, launches, by_kernel = dict.fromkeys(CLASSES, 0.0), dict.fromkeys(CLASSES, 0.0), {}
+    renamed: Counter[tuple[str, str, str]] = Counter()
+    unmatched, each = 0, 1 / len(replays)
+    for events in replays:
+        work, ended = sorted(_work(events), key=lambda event: event["ts"]), float("-inf")
+        groups, others, unknown = _matched([event["name"] for event in work], order)
+        renamed.update(others)
+        unmatched += unknown
+        for event, group in zip(work, groups):
+            end = event["ts"] + event["dur"]
+            spent = max(0.0, end - max(event["ts"], ended)) * each
+            ended = max(ended, end)
+            us[group] += spent
+            launches[group] += each
+            by_kernel[event["name"][:80], group] = by_kernel.get((event["name"][:80], group), 0.0) + spent
     top = sorted(by_kernel.items(), key=lambda item: -item[1])[:10]
     return {
         "us": us,
         "launches": launches,
         "top": [{"kernel": kernel, "class": group, "us": spent} for (kernel, group), spent in top],
-        "unmatched": unmatched,
+        "renamed": [
+            {"kernel": kernel[:80], "plain": plain[:80], "class": group, "launches": n * each}
+            for (kernel, plain, group), n in renamed.items()
+        ],
+        "unmatched": unmatched * each,
     }
+
+
+def _matched(names: list[str], order: list[tuple[str, str]]) -> tuple[list[str], list[tuple[str, str, str]], int]:
+    """(class of each launch of a replay, (its name, the plain run's, class) of those renamed, how many are unknown).
+
+    What the plain run has under no such name, and what of it is left: if they are as many, the one is the other in the
+    order of launches, under another name. On an H200 the first place of each process had three such launches a layer,
+    and three fewer of "moe" than its later places, where all were found by name (which they are was not looked at). If
+    they are not as many, a matmul by its name is "gemm", the rest "glue", and they count as unknown.
+    """
+    places: dict[str, list[int]] = {}
+    for at, (name, _) in reversed(list(enumerate(order))):
+        places.setdefault(name, []).append(at)
+    found = [places[name].pop() if places.get(name) else None for name in names]
+    left = sorted(at for of in places.values() for at in of)
+    strangers = [number for number, at in enumerate(found) if at is None]
+    if len(left) == len(strangers):
+        renamed = [(names[number], *order[at]) for number, at in zip(strangers, left)]
+        other, unknown = {number: order[at][1] for number, at in zip(strangers, left)}, 0
+    else:
+        other = {number: "gemm" if is_matmul(names[number]) else "glue" for number in strangers}
+        renamed, unknown = [], len(strangers)
+    return [other[number] if at is None else order[at][1] for number, at in enumerate(found)], renamed, unknown
 
 
 def _work(events: list[dict]) -> list[dict]:
