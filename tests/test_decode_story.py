@@ -5,7 +5,7 @@ import pytest
 from capturebook.measure import amdahl, decode_model, decode_point, decode_story
 from capturebook.measure.decode_variants import LADDER, RUNGS
 from capturebook.measure.kernel_classes import CLASSES
-from capturebook.report import conclusions, figures_decode, figures_sweep
+from capturebook.report import conclusions, figures_decode, figures_decode_layers, figures_sweep
 from capturebook.subjects.decode_step.shapes import SIZES
 from decode_cases import timed
 
@@ -161,8 +161,55 @@ def test_what_is_shown_of_it(monkeypatch):
     assert "41 of 43" not in shown.text and "embedding and head not among them" in shown.text
     assert "see there" in figures_sweep.sweep(points).text, "which has a panel for each context and layer"
     skipped = [{**point, "us": [], "status": "skipped", "reason": "no GPU"} for point in points]
-    assert figures_decode.NOT_HERE in figures_decode.decode(skipped, "").text
+    assert figures_decode_layers.NOT_HERE in figures_decode.decode(skipped, "").text
     assert "Another subject" in figures_decode.decode([{"variant": "mma", "us": [1.0]}], "").text
+
+
+def test_time_that_no_kernel_fills():
+    """Bars are of kernels alone; the whole model's gap is that of its layers, the ends apart."""
+    points = [timed("stock", kind, 10.0, attention=6.0, glue=3.0) for kind in decode_model.LAYERS]
+    assert figures_decode_layers.between(points[0]) == 1.0
+    assert figures_decode_layers.between(timed("and overlap", "csa", 10.0)) is None
+    (row,) = decode_model.whole(points)
+    assert row["us"] == 435 and figures_decode_layers.between(row) == 43
+    points = [p | {"tokens_per_second": 1.0, "step": {}} for p in points]
+    shown = figures_decode.model(points)
+    assert "shorter than the time by what lies between kernels, 10 % of it, and by embedding" in shown.html
+    assert "Between kernels, ms" in shown.text and any(line.split()[-2:] == ["0.04", "516"] for line in _lines(shown))
+    found = figures_decode_layers.layers(points)
+    assert any(line.split()[-3:] == ["1.0", "12", "0"] for line in _lines(found)), "gap, launches, unmatched"
+    assert "requests hold 7/8 of the context that is named, and more" in found.text
+
+
+def _lines(block):
+    return block.text.splitlines()
+
+
+def test_launches_without_a_class_and_calls_from_python_are_shown():
+    point = timed("stock", "csa", 10.0, glue=3.0) | {"tokens_per_second": 1.0, "step": {}, "layers": 3}
+    point |= {"called_us": 7000.0, "called_least_us": 6000.0, "called_most_us": 17000.0}
+    old = figures_decode_layers.layers([point | {"unmatched": 9}])
+    assert any(line.split()[-5:] == ["3", "7000", "(6000", "to", "17000)"] for line in _lines(old)), "9 of three layers"
+    renamed = [{"kernel": "a", "plain": "b", "class": "moe", "launches": 3.0}]
+    new = figures_decode_layers.layers([point | {"unmatched": 2.0, "renamed": renamed, "profiled": 8}])
+    assert "2, 3 renamed" in new.text and "the mean of 8 profiled replays" in new.text
+
+
+def test_a_rung_that_gains_nothing():
+    """Said with what the samples spread; the stock step with the bounded indexer alone is no rung below another."""
+
+    def point(variant, *us):
+        return timed(variant, "csa", sorted(us)[len(us) // 2]) | {"us": list(us)}
+
+    ladder = [point("stock", 100.0), point("stock, mma", 40.0), point("stock, bounded indexer", 90.0)]
+    assert figures_decode_layers.slower([*ladder, point("mma, bounded indexer", 30.0)]) == [
+        "Each rung takes less time than the one before it, in all 2 pairs of rungs of a place."
+    ]
+    near = figures_decode_layers.slower([*ladder, point("mma, bounded indexer", 39.0, 41.0, 42.0)])
+    assert near[0].startswith("Of 2 pairs") and "41.0 µs, 'stock, mma' 40.0, equal within the spread" in near[1]
+    far = figures_decode_layers.slower([*ladder, point("mma, bounded indexer", 40.5, 41.0, 42.0)])
+    assert "slower, by more than the samples spread (40.5 to 42.0, 40.0 to 40.0)" in far[1]
+    assert figures_decode_layers.slower(ladder[:1]) == []
 
 
 def test_what_the_notebook_concludes():

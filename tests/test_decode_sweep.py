@@ -12,7 +12,7 @@ from capturebook.measure.kernel_classes import CLASSES, labelled, launched, part
 from capturebook.measure.rows import place_name
 from capturebook.params import load_preset, validate
 from capturebook.records import Record
-from capturebook.report import figures_decode
+from capturebook.report import figures_decode, figures_decode_layers
 from capturebook.subjects.decode_step.ops import GLUE
 from capturebook.subjects.decode_step.step import TOLERANCE, assemble
 
@@ -192,7 +192,7 @@ def test_what_is_shown_where_nothing_was_timed(status):
         for p in planned()
     ]
     shown = figures_decode.decode(records, "NVIDIA H200").text
-    assert figures_decode.NOT_HERE in shown and "one rank of eight" in shown and "so it is" in shown
+    assert figures_decode_layers.NOT_HERE in shown and "one rank of eight" in shown and "so it is" in shown
 
 
 def test_the_notebooks_sweep_is_the_plan():

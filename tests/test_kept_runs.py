@@ -1,5 +1,6 @@
 """The kept runs of decode step, indexer and glue on an H200: what is said of each, by hand from its records."""
 
+import re
 import statistics
 
 import pytest
@@ -8,7 +9,7 @@ from capturebook.chain.folder import RunFolder
 from capturebook.measure import decode_model, decode_story, targets_parts
 from capturebook.measure.decode_variants import LADDER
 from capturebook.measure.rows import sweep_points
-from capturebook.report import figures_decode, figures_targets
+from capturebook.report import figures_decode, figures_decode_layers, figures_targets
 
 
 def test_the_recorded_run_on_an_h200(repo):
@@ -25,6 +26,25 @@ def test_the_recorded_run_on_an_h200(repo):
         decode_model.share(rows["mma, bounded indexer"], "glue") > 0.5 > decode_model.share(rows["stock"], "attention")
     )
     assert rows["and fused glue"]["launches"]["glue"] < rows["stock"]["launches"]["glue"] / 10
+
+
+def test_what_lies_between_kernels_of_the_recorded_run(repo):
+    """By hand from the records: a layer's time less its kernels', launches without a class, a rung without gain."""
+    records, _ = RunFolder.open(repo / "outputs" / "h200-decode-step").records()
+    points = sweep_points(records)
+    asked = ("csa", "stock", 64, 2**20)
+    (stock,) = [p for p in points if (p["layer"], p["variant"], p["batch"], p["max_context"]) == asked]
+    gap = stock["median_us"] - sum(stock["classes"].values())
+    assert figures_decode_layers.between(stock) == pytest.approx(gap) and gap == pytest.approx(187.5, abs=0.05)
+    lines = [re.split(" {2,}", line) for line in figures_decode.decode(records, "NVIDIA H200").text.splitlines()]
+    row = next(r for r in lines if r[:4] == ["csa", "64", "8192 of 131072", "mma, torch indexer"])
+    assert row[-3:] == ["686", "5", "13059"], "15 launches of three layers were unmatched"
+    told = figures_decode_layers.slower([p for p in points if p["us"]])
+    assert told == [
+        "Of 90 pairs of rungs of a place 1 do not gain.",
+        "swa at batch 256, context 8192 of 131072: 'and overlap' 343.8 µs, 'and fused routing' 341.5, equal within the "
+        "spread of the samples (336.2 to 345.3, 335.0 to 344.9).",
+    ]
 
 
 def test_the_recorded_run_beside_the_story(repo):

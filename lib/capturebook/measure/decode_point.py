@@ -144,8 +144,8 @@ class Point:
         return {name: [ms * 1e3 / self.layers for ms in samples] for name, samples in found.items()}
 
     def called_us(self, calls: int = 5) -> dict[str, dict[str, float]]:
-        """{variant: median, least and most us of one layer} without a graph, launched from Python, variants in turn; the
-        first call does not count. It is the host's time: on one host calls of a step took 6 to 17 ms.
+        """{variant: median, least and most us of one layer} without a graph, launched from Python, variants in turn;
+        the first call does not count. It is the host's time: on one host calls of a step took 6 to 17 ms a layer.
         """
         import torch
 

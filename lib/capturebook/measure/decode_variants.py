@@ -29,7 +29,14 @@ LADDER = {
     "and fused routing": Switches(router="fused"),
     "and overlap": Switches(router="fused", overlap=True),
 }
-"""By name; "padded" is the kernel given 64 heads where the rank has 8."""
+"""By name; "padded" is the kernel given 64 heads where the rank has 8. "mma" is the `tl.dot` kernel."""
+
+CHAIN = tuple(name for name in LADDER if name != "stock, bounded indexer")
+"""Those that exchange one thing after the other: the stock step with the bounded indexer alone stands beside."""
+
+AUTO = {"and fused glue, auto attention": Switches(kernel="auto", padded=True)}
+"""With what `sparse_mla.decode` takes by itself (`sparse_mla.paths.path_of`): of 64 heads on sm_90 a Gluon kernel, but
+for long lists of few requests; of a rank's 8 heads it takes mma, as the other rungs do."""
 
 FALLBACK = {
     "mma, torch indexer": replace(STOCK, kernel="mma", indexer="torch"),
@@ -48,7 +55,7 @@ COMPILED = {
 Mode default, dynamic=False."""
 
 
-RUNGS = LADDER | FALLBACK | COMPILED
+RUNGS = LADDER | AUTO | FALLBACK | COMPILED
 """All that can be asked for."""
 
 

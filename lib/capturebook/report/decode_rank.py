@@ -10,11 +10,15 @@ ALL = sum(LAYERS.values())
 LEFT_OUT = "sliding-window layers and ends left out"
 ENDS = "embedding and head"
 
+HELD = "requests hold 7/8 of the context that is named, and more"
+"""How far requests are (`subjects.decode_step.step.starts`)."""
+
 
 def rank(points: list[dict]) -> str:
-    """Heads, experts and communication of one rank, and the formats; points: of `rows.sweep_points`, of one run."""
+    """Heads, experts and communication of one rank, the formats, and how far requests are; points: of
+    `rows.sweep_points`, of one run."""
     step = DEFAULTS | points[0]["step"]  # of a point that never ran only what was asked for is known
-    formats = f"experts {step['experts']}, cache {step['cache']}, index keys {step['keys']}"
+    formats = f"experts {step['experts']}, cache {step['cache']}, index keys {step['keys']}; {HELD}"
     if step["tp"] == 1:
         return f"one GPU with all heads and whole experts; {formats}"
     _, part = NAMES[step["tp"]]

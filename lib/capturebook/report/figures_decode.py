@@ -1,17 +1,16 @@
-"""The decode step: a layer's time by rung and class of work, the whole model, its throughput over concurrency."""
+"""The decode step: its layers by rung, the whole model by class of work, its throughput over concurrency."""
 
 from ..measure.decode_model import alike, known, share
 from ..measure.kernel_classes import CLASSES
 from ..measure.rows import sweep_points
 from ..records import Record
 from . import draw, words
-from .block import Block, details, paragraph, table
+from .block import Block, paragraph, table
 from .decode_rank import extrapolated, of_rank, rank
 from .decode_rank import layers as layers_of
 from .figures_decode_jobs import jobs
+from .figures_decode_layers import between, fullest, layers
 from .figures_decode_story import capacity, told
-
-NOT_HERE = "No layer of the decode step was timed here."
 
 
 def decode(records: list[Record], gpu: str) -> Block:
@@ -26,43 +25,6 @@ def decode(records: list[Record], gpu: str) -> Block:
     return found + beside + capacity() if beside else found + capacity()
 
 
-def layers(points: list[dict]) -> Block:
-    """One row for each rung at each point of a layer: time, gain over the first rung, GPU time and launches by class.
-
-    points: of `rows.sweep_points`. Rungs with lanes have no classes: their kernels run side by side.
-    """
-    timed = [p for p in points if p.get("layer") and p["us"]]
-    if not timed:
-        return paragraph(NOT_HERE)
-    columns = ["Layer", "Batch", "Context", "Rung", "µs", "Gain", "tok/s", *(f"{c} µs" for c in CLASSES), "Launches"]
-    columns += ["Uncaptured µs"] if any("called_us" in p for p in timed) else []
-    first = {}
-    rows, key = [], fullest(timed)
-    for p in timed:
-        place = (p["layer"], p["batch"], p["context"], p["max_context"])
-        first.setdefault(place, p["median_us"])
-        classes = [f"{p['classes'][c]:.1f}" for c in CLASSES] if p.get("classes") else [None] * len(CLASSES)
-        launches = sum(p["launches"].values()) if p.get("launches") else p.get("nodes")
-        rows.append(
-            [
-                p["layer"], p["batch"], f"{p['context']} of {p['max_context']}", p["variant"], f"{p['median_us']:.1f}",
-                f"{first[place] / p['median_us']:.2f}x", f"{p['tokens_per_second']:,.0f}", *classes,
-                f"{launches:.0f}" if launches else None,
-                *([f"{p['called_us']:.0f}" if "called_us" in p else None] if "Uncaptured µs" in columns else []),
-            ]
-        )  # fmt: skip
-    shown = [row for row, p in zip(rows, timed) if (p["batch"], p["context"], p["max_context"]) == key]
-    caption = f"A layer of V4-Flash on {rank(timed)}"
-    found = table(columns, shown, caption)
-    return found + details(f"All {len(rows)} rows", table(columns, rows, caption)) if len(shown) < len(rows) else found
-
-
-def fullest(points: list[dict]) -> tuple:
-    """(batch, context, max_context) at which the most rungs were measured, the first of such places."""
-    places = [(p["batch"], p["context"], p["max_context"]) for p in points]
-    return max(dict.fromkeys(places), key=places.count)
-
-
 def model(points: list[dict]) -> Block:
     """All 43 layers and the ends, extrapolated: GPU time by class as bars, and tokens a second.
 
@@ -71,7 +33,7 @@ def model(points: list[dict]) -> Block:
     rows = known(points)
     if not rows:
         return paragraph("The whole model is not extrapolated: that takes a timed layer of each kind at one point.")
-    columns = ["Rung", "Layers", "Batch", "Context", "ms a token", "tok/s", *(f"{c}" for c in CLASSES), "Launches"]
+    columns = ["Rung", "Layers", "Batch", "Context", "ms a token", "tok/s", *CLASSES, "Between kernels, ms", "Launches"]
     of = rank([p for p in points if p.get("layer")])
     data = table(
         columns,
@@ -86,10 +48,19 @@ def model(points: list[dict]) -> Block:
     alt += f"most tokens a second: {best['tokens_per_second']:,.0f} with {best['variant']} at batch {best['batch']}."
     caption = (
         f"At {words.point(rows[0])}, extrapolated to {extrapolated(rows)}, from a layer of each kind of 2 + 21 + 20 "
-        f"({of}). Bars: GPU time of the layers by class of a profiled replay; "
+        f"({of}). Bars: GPU time of the layers by class in profiled replays, {_shorter(rows)}; "
         "rungs with side streams have a total alone. Sampling, communication and scheduling are not in it."
     )
     return draw.figure(_draw(rows, 7.2), alt, caption, data, _draw(rows, draw.NARROW))
+
+
+def _shorter(rows: list[dict]) -> str:
+    """By how much the bars of such rows are shorter than the time."""
+    found = [gap / row["us"] for row in rows if (gap := between(row)) is not None]
+    if not found:
+        return "none profiled here"
+    ends = dict.fromkeys(f"{100 * share:.0f}" for share in (min(found), max(found)))
+    return f"shorter than the time by what lies between kernels, {' to '.join(ends)} % of it, and by embedding and head"
 
 
 def _model_row(row: dict) -> list:
@@ -104,6 +75,7 @@ def _model_row(row: dict) -> list:
         place,
         *speed,
         *shares,
+        None if between(row) is None else f"{between(row) / 1e3:.2f}",
         f"{launches:,.0f}" if launches else None,
     ]
 

@@ -1,0 +1,123 @@
+"""A layer of the decode step, rung by rung: its time, GPU time by class, what lies between kernels, and losses."""
+
+from itertools import pairwise
+
+from ..measure.decode_variants import CHAIN
+from ..measure.kernel_classes import CLASSES
+from . import words
+from .block import Block, details, paragraph, table
+from .decode_rank import rank
+
+NOT_HERE = "No layer of the decode step was timed here."
+
+KERNELS = (
+    "mma is the tl.dot kernel, which auto takes too where the heads are no multiple of 64; for 64 heads it takes "
+    "Gluon kernels on sm_90, but for long lists of few requests"
+)
+"""What the rungs' names of attention kernels mean: see `kernels.sparse_mla.paths`."""
+
+
+def layers(points: list[dict]) -> Block:
+    """One row for each rung at each point of a layer: time, gain over the first rung, GPU time and launches by class.
+
+    points: of `rows.sweep_points`. Rungs with lanes have no classes: their kernels run side by side.
+    """
+    timed = [p for p in points if p.get("layer") and p["us"]]
+    if not timed:
+        return paragraph(NOT_HERE)
+    called = any("called_us" in p for p in timed)
+    columns = ["Layer", "Batch", "Context", "Rung", "µs", "Gain", "tok/s", *(f"{c} µs" for c in CLASSES)]
+    columns += ["Between kernels µs", "Launches", "Unmatched", *(["Uncaptured µs"] if called else [])]
+    first: dict[tuple, float] = {}
+    rows, key = [], fullest(timed)
+    for p in timed:
+        place = (p["layer"], p["batch"], p["context"], p["max_context"])
+        first.setdefault(place, p["median_us"])
+        classes = [f"{p['classes'][c]:.1f}" for c in CLASSES] if p.get("classes") else [None] * len(CLASSES)
+        launches = sum(p["launches"].values()) if p.get("launches") else p.get("nodes")
+        rows.append(
+            [
+                p["layer"], p["batch"], f"{p['context']} of {p['max_context']}", p["variant"], f"{p['median_us']:.1f}",
+                f"{first[place] / p['median_us']:.2f}x", f"{p['tokens_per_second']:,.0f}", *classes,
+                None if between(p) is None else f"{between(p):.1f}", f"{launches:.0f}" if launches else None,
+                _unmatched(p), *([_called(p)] if called else []),
+            ]
+        )  # fmt: skip
+    shown = [row for row, p in zip(rows, timed) if (p["batch"], p["context"], p["max_context"]) == key]
+    caption = f"A layer of V4-Flash on {rank(timed)}. {_said(timed, called)}"
+    found = table(columns, shown, caption)
+    if len(shown) < len(rows):
+        found += details(f"All {len(rows)} rows", table(columns, rows, caption))
+    return found + paragraph(" ".join(slower(timed)))
+
+
+def fullest(points: list[dict]) -> tuple:
+    """(batch, context, max_context) at which the most rungs were measured, the first of such places."""
+    places = [(p["batch"], p["context"], p["max_context"]) for p in points]
+    return max(dict.fromkeys(places), key=places.count)
+
+
+def between(point: dict) -> float | None:
+    """us of a layer, or of all layers of the model, that no kernel of a profiled replay fills; None without classes."""
+    if not point.get("classes"):
+        return None
+    us = point["median_us"] if "median_us" in point else point["us"] - point["ends_us"]
+    return us - sum(point["classes"].values())
+
+
+def _said(timed: list[dict], called: bool) -> str:
+    """What the columns mean."""
+    looked = sorted({p.get("profiled", 1) for p in timed if p.get("classes")})
+    said = f"{KERNELS[0].upper()}{KERNELS[1:]}."
+    if looked:
+        said += (
+            f" Classes: the mean of {words.span(looked)} profiled replays; between kernels: the time less their sum. "
+            "Unmatched: launches of a layer that the plain run has under no such name, gemm or glue by their own; "
+            "renamed: as many as it has left, of the same classes in their order."
+        )
+    return said + (" Uncaptured: launched from Python, median (least to most), the host's time." if called else "")
+
+
+def _unmatched(p: dict) -> str | None:
+    if not p.get("classes"):
+        return None
+    # runs without "renamed" count those of all layers of the step
+    number = p.get("unmatched", 0) / (1 if "renamed" in p else p.get("layers", 1))
+    renamed = sum(one["launches"] for one in p.get("renamed", []))
+    return f"{number:.0f}" + (f", {renamed:.0f} renamed" if renamed else "")
+
+
+def _called(p: dict) -> str | None:
+    if "called_us" not in p:
+        return None
+    span = f" ({p['called_least_us']:.0f} to {p['called_most_us']:.0f})" if "called_least_us" in p else ""
+    return f"{p['called_us']:.0f}{span}"
+
+
+def slower(timed: list[dict]) -> list[str]:
+    """A sentence for each rung that takes more time than the one before it at its place, and whether that is more than
+    the samples spread; one alone where none does."""
+    places: dict[tuple, dict[str, dict]] = {}
+    for p in timed:
+        places.setdefault((p["layer"], words.point(p)), {})[p["variant"]] = p
+    steps, found = 0, []
+    for (layer, point), here in places.items():
+        for before, after in pairwise(here[name] for name in CHAIN if name in here):
+            steps += 1
+            if after["median_us"] > before["median_us"]:
+                meet = min(after["us"]) <= max(before["us"])
+                found.append(
+                    f"{layer} at {point}: {after['variant']!r} {after['median_us']:.1f} µs, {before['variant']!r} "
+                    f"{before['median_us']:.1f}, "
+                    + ("equal within the spread of the samples" if meet else "slower, by more than the samples spread")
+                    + f" ({_span(after)}, {_span(before)})."
+                )
+    if not steps:
+        return []
+    if not found:
+        return [f"Each rung takes less time than the one before it, in all {steps} pairs of rungs of a place."]
+    return [f"Of {steps} pairs of rungs of a place {len(found)} do not gain.", *found]
+
+
+def _span(p: dict) -> str:
+    return f"{min(p['us']):.1f} to {max(p['us']):.1f}"
