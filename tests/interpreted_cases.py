@@ -9,10 +9,11 @@ import sys
 import torch
 
 from capturebook.kernels.sparse_mla import decode_reference, error
+from capturebook.kernels.sparse_mla.combine import combine_kernel
 from capturebook.kernels.sparse_mla.formats import format_of
 from capturebook.kernels.sparse_mla.inputs import make_inputs
 from capturebook.kernels.sparse_mla.interpret import interpret
-from capturebook.kernels.sparse_mla.launch import split_count
+from capturebook.kernels.sparse_mla.launch import merge, split_count
 from capturebook.kernels.sparse_mla.pinned import pinned_config
 from capturebook.kernels.sparse_mla.reference import lse_error
 from kernel_cases import EMPTY_ROWS, LARGEST_GROUP, LEAST_GROUP, edge_inputs, scale_end_inputs, to_fp8, to_v32
@@ -54,7 +55,31 @@ def head_count(kernel: str, case: str) -> int:
     return 8 if kernel == "mma" else 5 if "edges" in case else 2
 
 
+def measure_combine(case: str) -> dict:
+    """Parts in fp16, each 64 columns in a unit of their own, of "n splits" of which the first has no entry."""
+    splits, generator = int(case.split()[0]), torch.Generator().manual_seed(7)
+    units = torch.exp2(torch.randint(-30, 30, (2, splits, 6, 8), generator=generator).float())
+    parts = torch.randn(2, splits, 6, 512, generator=generator).half()
+    part_lse, sink = torch.randn(2, splits, 6, generator=generator), torch.randn(6, generator=generator)
+    part_lse[:, 0], parts[:, 0] = -torch.inf, 0.0
+    out, lse = torch.empty(2, 6, 512), torch.empty(2, 6)
+    merge(combine_kernel, parts, part_lse, sink, out, lse, False, units)
+    want_lse = part_lse.double().logsumexp(1)
+    weight = torch.exp(part_lse.double() - torch.logaddexp(want_lse, sink.double())[:, None])
+    values = (parts.double().unflatten(-1, (8, 64)) * units[..., None]).flatten(-2)
+    want = (values * weight[..., None]).sum(1)
+    groups = [slice(start, start + 64) for start in range(0, 512, 64)]
+    return {
+        "error": max(error(out[:, :, group], want[:, :, group]) for group in groups),
+        "lse_error": lse_error(lse, want_lse),
+        "empty": 0.0,
+        "splits": splits,
+    }
+
+
 def measure(kernel: str, case: str) -> dict:
+    if kernel == "combine":
+        return measure_combine(case)
     inputs = CASES[case](head_count(kernel, case))
     batch, heads = inputs.q.shape[:2]
     sm = 80 if "sm_80" in case else 90

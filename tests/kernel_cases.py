@@ -54,11 +54,11 @@ def check_auto_takes(meant: str, inputs: Inputs) -> None:
 
 
 AUTO = [
-    ("flash", 2048, {2: "columns", 12: "mma", 64: "wgmma"}),
-    ("window", 8192, {1: "columns", 12: "mma", 40: "wgmma"}),
-    ("hca", 8192, {1: "columns", 12: "mma", 40: "wgmma"}),
+    ("flash", 2048, {2: "columns", 12: "wgmma", 64: "wgmma"}),
+    ("window", 8192, {1: "columns", 12: "wgmma", 40: "wgmma"}),
+    ("hca", 8192, {1: "columns", 12: "wgmma", 40: "wgmma"}),
     ("hca", 131_072, {1: "mma", 40: "wgmma"}),
-    ("pro", 8192, {1: "mma", 40: "wgmma"}),
+    ("pro", 8192, {1: "columns", 2: "wgmma", 40: "wgmma"}),
 ]
 """Name of the lists (shapes.SHAPES), context, and by batch the kernel that "auto" has for them on sm_90."""
 

@@ -14,11 +14,13 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
+from capturebook.kernels.sparse_mla.combine import UNIT
 from capturebook.kernels.sparse_mla.formats import page_stride
 
 KINDS = {"int16": np.int16, "int32": np.int32, "int64": np.int64, "uint8": np.uint8, "bool": np.bool_}
-KINDS |= {"float32": np.float32, "bfloat16": np.uint16}
+KINDS |= {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 DTYPES = {torch.int32: "int32", torch.uint8: "uint8", torch.float32: "float32", torch.bfloat16: "bfloat16"}
+DTYPES |= {torch.float16: "float16"}
 
 
 def to_bf16(values) -> np.ndarray:
@@ -42,6 +44,9 @@ class Tensor:
 
     def __index__(self):
         return int(self.values)
+
+    def __neg__(self):
+        return Tensor(-self.values, self.kind)
 
     def to(self, kind, bitcast=False):
         if bitcast:
@@ -209,10 +214,17 @@ def mma(a, b, acc):
     return Tensor((product + acc.values).astype(np.float32), "float32")
 
 
-def merged(out, lse, sink):
-    """(out, lse) of [B, splits, H, 512] and [B, splits, H]; an empty split weighs nothing, whatever the sink."""
+def merged(out, lse, sink, units=None):
+    """(out, lse) of [B, splits, H, 512] and [B, splits, H], bf16 or fp32, or fp16 in units [B, splits, H, 8].
+
+    An empty split weighs nothing, whatever the sink.
+    """
     if out.shape[1] == 1:
-        return out[:, 0], lse[:, 0]
+        assert units is None or units.isnan().all(), "one split has no units"
+        return out[:, 0].float(), lse[:, 0]
+    if units is not None:
+        assert (torch.frexp(units)[0] == 0.5).all(), "powers of two"
+        out = (out.float().unflatten(-1, (8, 64)) * units[..., None]).flatten(-2)
     whole = torch.logsumexp(lse, 1)
     weight = torch.exp(lse - torch.logaddexp(whole, sink)[:, None]).masked_fill(lse == -torch.inf, 0.0)
     return (out * weight[..., None]).sum(1), whole
@@ -221,7 +233,7 @@ def merged(out, lse, sink):
 def run_sources(names: list[str], namespace: dict) -> dict:
     """The package's modules of these names, one after another in one namespace, in place of their imports."""
     gluon = SimpleNamespace(jit=lambda function=None, **named: function or (lambda kernel: kernel))
-    namespace = {"gluon": gluon, **namespace}
+    namespace = {"gluon": gluon, "UNIT": UNIT.value, **namespace}
     for name in names:
         path = Path(find_spec(f"capturebook.kernels.sparse_mla.{name}").origin)
         text = re.sub(r"^from [^\n]*import (\([^)]*\)|[^\n]*)\n", "", path.read_text(), flags=re.MULTILINE)

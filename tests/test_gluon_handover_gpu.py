@@ -8,7 +8,6 @@ import torch
 from capturebook.kernels.sparse_mla import decode_reference, error
 from capturebook.kernels.sparse_mla.gluon_plan import WGMMA_CONFIGS, WGMMA_KERNELS, Plan
 from capturebook.kernels.sparse_mla.inputs import make_inputs
-from capturebook.kernels.sparse_mla.launch import targets
 from delayed_gluon import FAULTS, delayed_kernel
 
 pytestmark = [
@@ -23,12 +22,11 @@ pytestmark = [
 def outputs(kernel, cache, inputs, times):
     found = []
     for _ in range(times):
-        out, lse = targets(inputs.q, 1)
-        out.fill_(float("nan"))
         whole = Plan(kernel, 64, (1, 1, inputs.q.shape[0]), 1, WGMMA_CONFIGS[cache])
-        arguments = whole.arguments(inputs.tensors(), out, lse, inputs.scale)
-        kernel[whole.grid](**arguments, **whole.config.all_kwargs())
-        found.append((out, lse))
+        results = whole.results(inputs.q)
+        results[0].fill_(float("nan"))
+        kernel[whole.grid](**whole.arguments(inputs.tensors(), results, inputs.scale), **whole.config.all_kwargs())
+        found.append(results[:2])
     torch.cuda.synchronize()
     return found
 

@@ -37,7 +37,7 @@ def run(inputs, splits, pages=()):
     widths = inputs.window_indices.shape[1], inputs.extra_indices.shape[1]
     for place[0], place[1], place[2] in np.ndindex(*programs):
         kernel(*pointers, inputs.scale, *widths, heads, *(pages or (0, 0)))
-    out, lse = merged(memory.take(pointers[-2], out).float(), memory.take(pointers[-1], lse), inputs.sink)
+    out, lse = merged(memory.take(pointers[-2], out), memory.take(pointers[-1], lse), inputs.sink)
     return out.bfloat16(), lse
 
 

@@ -17,32 +17,30 @@ from capturebook.kernels.sparse_mla.examples import examples
 from capturebook.kernels.sparse_mla.formats import CACHES, FORMATS
 from capturebook.kernels.sparse_mla.gluon_plan import ENTRIES, plan, wgmma_splits
 from capturebook.kernels.sparse_mla.inputs import make_inputs
-from capturebook.kernels.sparse_mla.paths import COLUMNS_BATCH, COLUMNS_ENTRIES, GLUON_BATCH, path_of
+from capturebook.kernels.sparse_mla.launch import MAX_SPLITS
+from capturebook.kernels.sparse_mla.paths import COLUMNS, GLUON_FORMATS, TILES_BATCH, by_columns, path_of
 from capturebook.measure.limits import TABLE
 from kernel_cases import AUTO, BATCH_OF, auto_inputs, auto_takes, check, planned
 
 SMALL_POOLS = dict(window_slots=256, extra_slots=256)
 
 
-@pytest.mark.parametrize("cache", GLUON_BATCH)
-def test_gluon_is_for_sm_90_with_whole_tiles_of_heads_and_many_requests_or_few(cache):
-    least = GLUON_BATCH[cache]
-    for entries in (1, COLUMNS_ENTRIES, 8192):
-        assert path_of(90, least, 64, cache, entries) == "gluon"
-        assert path_of(90, least - 1, 64, cache, entries) == "mma"
-        assert path_of(90, -(-least // 2), 128, cache, entries) == "gluon", "128 heads are two tiles a request"
-        assert {path_of(sm, batch, 64, cache, entries) for sm in TABLE if sm != 90 for batch in (1, 1000)} == {"mma"}
-        assert {path_of(90, 1000, heads, cache, entries) for heads in (8, 16, 32, 65, 96)} == {"mma"}
-    for batch in (1, COLUMNS_BATCH):
-        assert path_of(90, batch, 64, cache, COLUMNS_ENTRIES) == "gluon"
-        assert path_of(90, batch, 64, cache, COLUMNS_ENTRIES + 1) == "mma"
-        assert path_of(90, batch, 32, cache, COLUMNS_ENTRIES) == "mma"
-    assert path_of(90, COLUMNS_BATCH + 1, 64, cache, COLUMNS_ENTRIES) == "mma"
-    assert path_of(90, 1, 128, cache, COLUMNS_ENTRIES) == "mma"
+@pytest.mark.parametrize("cache", GLUON_FORMATS)
+@pytest.mark.parametrize("heads", COLUMNS)
+def test_gluon_is_for_sm_90_with_whole_tiles_of_heads_and_many_requests_or_short_lists(cache, heads):
+    least, (few, most) = TILES_BATCH[heads], COLUMNS[heads]
+    for entries in (1, most, most + 1, 8192):
+        assert path_of(90, least, heads, cache, entries) == "gluon"
+        assert path_of(90, least - 1, heads, cache, entries) == ("gluon" if entries <= most else "mma")
+        assert {path_of(sm, n, heads, cache, entries) for sm in TABLE if sm != 90 for n in (1, 1000)} == {"mma"}
+        assert {path_of(90, 1000, n, cache, entries) for n in (8, 16, 32, 65, 96)} == {"mma"}
+    assert by_columns(few, heads, most)
+    assert not (by_columns(few + 1, heads, most) or by_columns(few, heads, most + 1) or by_columns(few, 32, most))
 
 
-def test_a_format_without_a_measurement_is_not_for_gluon():
+def test_what_has_no_measurement():
     assert path_of(90, 1000, 64, "int4", 640) == "mma"
+    assert path_of(90, 1, 192, "fp8", 640) == "mma" and path_of(90, 2, 192, "fp8", 640) == "gluon", "as 128 heads"
 
 
 def test_splits_fill_the_gpu_and_no_more():
@@ -51,19 +49,21 @@ def test_splits_fill_the_gpu_and_no_more():
             splits = wgmma_splits(batch, heads, 128, 512)
             assert 1 <= splits <= 5, "a split has two of the ten tiles or more"
             assert splits == 1 or splits * batch * heads // 64 <= 132
-    assert wgmma_splits(1, 64, 0, 0) == 1
+    assert wgmma_splits(1, 64, 0, 0) == 1 and wgmma_splits(1, 64, 128, 16384) <= MAX_SPLITS
+    assert wgmma_splits(8, 128, 128, 1024) == 6, "of 18 tiles 8 splits would leave two without a tile"
 
 
 @pytest.mark.parametrize("window, extra", [(128, 512), (128, 0), (0, 1), (1, 2), (0, 0), (129, 511), (0, 640)])
 def test_small_batches_take_the_kernel_of_columns_with_room_for_their_slots(window, extra):
-    for batch in range(1, COLUMNS_BATCH + 1):
+    most_batch, most_entries = COLUMNS[64]
+    for batch in range(1, most_batch + 1):
         found = plan(batch, 64, window, extra, "fp8")
         assert found.block_h == 16 and found.grid == (4, found.splits, batch)
         tiles = -(-window // 16) - (-extra // 16)
         assert 1 <= found.splits <= max(1, -(-tiles // 2), -(-tiles // 16))
         assert -(-tiles // found.splits) * 16 <= ENTRIES.value
         assert found.splits * batch * 4 <= 132 or found.splits == -(-tiles // 16)
-    for batch, heads, entries in ((COLUMNS_BATCH + 1, 64, extra), (1, 128, extra), (1, 64, COLUMNS_ENTRIES + 1)):
+    for batch, heads, entries in ((most_batch + 1, 64, extra), (2, 128, extra), (1, 64, most_entries + 1)):
         assert plan(batch, heads, window, entries, "fp8").block_h == 64
 
 

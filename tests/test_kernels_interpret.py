@@ -17,6 +17,7 @@ FP8 = ("one split", "edges, pages of 2", "edges, sm_80", "scales, sm_80")
 MMA += [f"mma/fp8 {case}" for case in (*DATA, *EDGES, *FP8)]
 MMA += [f"mma/v32 {case}" for case in ("random", *EDGES)]
 SIMT += [f"simt/fp8 {case}" for case in ("random", "one split", "edges, pages of 2", "scales, sm_80")]
+COMBINE = [f"combine/{splits} splits in fp16" for splits in (2, 5, 16, 17, 40)]
 
 
 def _runs() -> bool:
@@ -33,14 +34,14 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def measured() -> dict:
     """{"kernel/case": errors} of all cases, from a process of their own."""
-    command = [sys.executable, str(Path(__file__).with_name("interpreted_cases.py")), *MMA, *SIMT]
+    command = [sys.executable, str(Path(__file__).with_name("interpreted_cases.py")), *MMA, *SIMT, *COMBINE]
     env = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("case", MMA + SIMT)
+@pytest.mark.parametrize("case", MMA + SIMT + COMBINE)
 def test_interpreted_kernel_against_float64(measured, case):
     result = measured[case]
     # all in fp32 there, so far below the 3e-3 that bf16 costs on a GPU

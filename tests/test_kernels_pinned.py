@@ -125,6 +125,8 @@ def test_splits_follow_shapes_alone(kernel):
         counts = [split_count(kernel, batch, heads, 640) for batch in (1, 2, 4, 8, 16)]
         assert counts == sorted(counts, reverse=True) and 1 <= counts[-1] and counts[0] <= 10
     assert split_count(kernel, 1, 64, 8192) <= MAX_SPLITS
+    assert [split_count(kernel, 64, 64, width, 320) for width in (640, 2048, 8320)] == [2, 7, 7], "a full GPU is full"
+    assert [split_count(kernel, 1, 64, width, 320) for width in (640, 2048, 8320)] == [2, 7, 26]
     assert split_count(kernel, 256, 64, 640) == 1 and split_count(kernel, 1, 64, 0) == 1
 
 

@@ -18,10 +18,10 @@ SMALL = dict(context=1024, topk=200, window_slots=256, extra_slots=256)
 def run(inputs, splits, pages=()):
     """(out, lse) of 64 heads, the splits merged; pages: tokens a page of the two caches, none for rows of bf16."""
     memory, place, programs = Memory(), [0, 0, 0], [splits, 1, len(inputs.q)]
-    kind = torch.float32 if splits > 1 else torch.bfloat16
+    kind = torch.float16 if splits > 1 else torch.bfloat16
     out = torch.full((len(inputs.q), splits, 64, 512), torch.nan, dtype=kind)
-    lse = torch.full((len(inputs.q), splits, 64), torch.nan)
-    pointers = [memory.place(tensor) for tensor in (*inputs.tensors(), out, lse)]
+    lse, units = (torch.full((*out.shape[:3], *more), torch.nan) for more in ((), (8,)))
+    pointers = [memory.place(tensor) for tensor in (*inputs.tensors(), out, lse, units)]
     gl = specialised(memory, place, programs)
 
     def load_length(lengths, request, width):
@@ -47,12 +47,13 @@ def run(inputs, splits, pages=()):
         "async_load": async_load,
     }
     cache = "fp8" if pages else "bf16"
-    kernel = run_sources(["gluon_tiles", "gluon_rows", "gluon_consume", f"gluon_{cache}"], names)
+    kernel = run_sources(["gluon_tiles", "gluon_rows", "gluon_units", "gluon_consume", f"gluon_{cache}"], names)
     kernel = kernel[f"gluon_{cache}_kernel"]
     widths = inputs.window_indices.shape[1], inputs.extra_indices.shape[1]
     for place[0], _, place[2] in np.ndindex(*programs):
         kernel(*pointers, inputs.scale, *widths, splits, 512, 64, *pages, *WGMMA_CONFIGS[cache].kwargs.values())
-    out, lse = merged(memory.take(pointers[-2], out).float(), memory.take(pointers[-1], lse), inputs.sink)
+    out, lse, units = map(memory.take, pointers[-3:], (out, lse, units))
+    out, lse = merged(out, lse, inputs.sink, units)
     return out.bfloat16(), lse
 
 

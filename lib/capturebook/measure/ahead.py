@@ -40,8 +40,9 @@ def launches(point: dict, sm: int) -> Iterator[Specialisation]:
             yield specialise(kernel, arguments, config, sm)
             if splits > 1:
                 pdl = arguments.get("PDL", "gluon" in kernel.__name__)
-                parts, results = launch.targets(tensors[0], splits), launch.targets(tensors[0], 1)
-                arguments = launch.combine_arguments(*parts, tensors[7], *results, splits, pdl)
+                results = launch.targets(tensors[0], 1)
+                parts = arguments["out"], arguments["lse"]
+                arguments = launch.combine_arguments(*parts, tensors[7], *results, splits, pdl, arguments.get("units"))
                 options = {"launch_pdl": True} if pdl else {}
                 config = triton.Config({}, num_warps=arguments["GROUP"])
                 yield specialise(combine_kernel, arguments | options, config, sm)
@@ -83,7 +84,7 @@ def _mains(variant: dict, point: dict, tensors: tuple, scale: float, sm: int) ->
         name = paths.path_of(sm, batch, heads, cache, sum(widths))
     if name == "gluon":
         chosen = gluon_plan.plan(batch, heads, *widths, cache)
-        arguments = chosen.arguments(tensors, *launch.targets(tensors[0], chosen.splits), scale)
+        arguments = chosen.arguments(tensors, chosen.results(tensors[0]), scale)
         yield chosen.kernel, chosen.splits, arguments, chosen.config
         return
     for config, entries in _configurations(variant, name, point, sm):

@@ -23,9 +23,14 @@ def expand_kernel(
     x2 = tl.load(line + 2 * D).to(tl.float32)
     x3 = tl.load(line + 3 * D).to(tl.float32)
     y = tl.load(out + token * D + at).to(tl.float32)
-    weights = comb + token * 16
+    # All reads stand before the first write, which no later one could pass: a write may be to what it reads.
+    weights, of_out = (), ()
+    for place in tl.static_range(16):
+        weights = weights + (tl.load(comb + token * 16 + place),)
+    for copy in tl.static_range(4):
+        of_out = of_out + (tl.load(after + token * 4 + copy),)
     for copy in tl.static_range(4):  # the matrix is used transposed: a row of it is what one copy gives
-        value = tl.load(after + token * 4 + copy) * y
-        value += tl.load(weights + copy) * x0 + tl.load(weights + 4 + copy) * x1
-        value += tl.load(weights + 8 + copy) * x2 + tl.load(weights + 12 + copy) * x3
+        value = of_out[copy] * y
+        value += weights[copy] * x0 + weights[4 + copy] * x1
+        value += weights[8 + copy] * x2 + weights[12 + copy] * x3
         tl.store(new + (token * 4 + copy) * D + at, value.to(new.dtype.element_ty))

@@ -13,10 +13,14 @@ import triton.language as tl
 UNROLLED = 16
 """Most splits that are unrolled."""
 
+UNIT = tl.constexpr(64)
+"""Columns of a row that share a unit, if it is in fp16: those of a scale of the cache."""
+
 
 @triton.jit(do_not_specialize=["splits"])
 def combine_kernel(
-    partial_out,  # [B, splits, H, D] fp32, each split normalised on its own
+    partial_out,  # [B, splits, H, D], each split normalised on its own: fp32, or fp16 in units of `units`
+    units,  # [B, splits, H, D / UNIT] fp32, of rows in fp16; not read for fp32
     partial_lse,  # [B, splits, H] fp32, natural log, -inf where a split was empty
     sink,
     out,
@@ -44,9 +48,11 @@ def combine_kernel(
 
     row = request * splits * HEADS + heads
     if GROUP == 1:
-        total, base, merged = merge_tile(partial_out, partial_lse, row, columns, splits, HEADS, D, BLOCK_S)
+        total, base, merged = merge_tile(partial_out, units, partial_lse, row, columns, splits, HEADS, D, BLOCK_S)
     else:
-        total, base, merged = merge_unrolled(partial_out, partial_lse, row, columns, heads, splits, HEADS, D, BLOCK_S)
+        total, base, merged = merge_unrolled(
+            partial_out, units, partial_lse, row, columns, heads, splits, HEADS, D, BLOCK_S
+        )
     denominator = total + tl.exp(own_sink - base)
     merged *= tl.where(denominator == 0.0, 0.0, 1.0 / denominator)[:, None]
 
@@ -56,8 +62,27 @@ def combine_kernel(
 
 
 @triton.jit
+def in_fp32(values, units, rows, there, D: tl.constexpr):
+    """This program's columns [n, CHUNK] of `rows` in fp32, of fp16 in `units`."""
+    N: tl.constexpr = values.shape[1] // UNIT
+    at = units + rows[:, None] * (D // UNIT) + (tl.program_id(2) * N + tl.arange(0, N))[None, :]
+    unit = tl.load(at, mask=there[:, None], other=0.0)
+    parts = tl.reshape(values.to(tl.float32), [values.shape[0], N, UNIT]) * unit[:, :, None]
+    return tl.reshape(parts, values.shape)
+
+
+@triton.jit
 def merge_unrolled(
-    partial_out, partial_lse, row, columns, heads, splits, HEADS: tl.constexpr, D: tl.constexpr, BLOCK_S: tl.constexpr
+    partial_out,
+    units,
+    partial_lse,
+    row,
+    columns,
+    heads,
+    splits,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_S: tl.constexpr,
 ):
     """(sum of exp(lse - base) [GROUP], base [GROUP], sum of those times the rows [GROUP, CHUNK])."""
     parts, values = (), ()
@@ -65,15 +90,17 @@ def merge_unrolled(
         there = heads < tl.where(split < splits, HEADS, 0)
         parts = parts + (tl.load(partial_lse + row, mask=there, other=-float("inf")),)
         at = partial_out + row[:, None] * D + columns[None, :]
-        values = values + (tl.load(at, mask=there[:, None], other=0.0),)
+        value = tl.load(at, mask=there[:, None], other=0.0)
+        if partial_out.dtype.element_ty == tl.float16:
+            value = in_fp32(value, units, row, there, D)
+        values = values + (value,)
         row += HEADS
     top = parts[0]
     for split in tl.static_range(1, BLOCK_S):
         top = tl.maximum(top, parts[split])
     base = tl.where(top == -float("inf"), 0.0, top)
-    weight = tl.exp(parts[0] - base)
-    total = weight
-    merged = values[0] * weight[:, None]
+    total = tl.exp(parts[0] - base)
+    merged = values[0] * total[:, None]
     for split in tl.static_range(1, BLOCK_S):
         weight = tl.exp(parts[split] - base)
         total += weight
@@ -83,7 +110,7 @@ def merge_unrolled(
 
 @triton.jit
 def merge_tile(
-    partial_out, partial_lse, row, columns, splits, HEADS: tl.constexpr, D: tl.constexpr, BLOCK_S: tl.constexpr
+    partial_out, units, partial_lse, row, columns, splits, HEADS: tl.constexpr, D: tl.constexpr, BLOCK_S: tl.constexpr
 ):
     """As `merge_unrolled`, for one head: GROUP is 1."""
     split = tl.arange(0, BLOCK_S)
@@ -91,6 +118,8 @@ def merge_tile(
     parts = tl.load(partial_lse + rows, mask=split < splits, other=-float("inf"))
     at = partial_out + rows[:, None] * D + columns[None, :]
     values = tl.load(at, mask=(split < splits)[:, None], other=0.0)
+    if partial_out.dtype.element_ty == tl.float16:
+        values = in_fp32(values, units, rows, split < splits, D)
     top = tl.max(parts, 0)
     base = tl.where(top == -float("inf"), 0.0, top)
     weights = tl.exp(parts - base)

@@ -10,7 +10,7 @@ from .arguments import reads
 from .combine import combine_kernel
 from .gluon_plan import plan
 from .inputs import make_inputs
-from .launch import HEAD_DIM, combine_arguments, constants_of, main_arguments, split_count, targets
+from .launch import HEAD_DIM, combine_arguments, constants_of, main_arguments, split_count
 from .op import tuner_of
 from .pinned import pinned_config
 from .shapes import SHAPES as LISTS
@@ -59,21 +59,23 @@ def examples(sm: int, cache: str = "bf16") -> list[Example]:
             name = f"{autotuner.base_fn.__name__} heads={heads} batch={batch}"
             found.append(Example(name, autotuner.fn, config, args | config.kwargs, config == pinned))
     for batch, splits in ((8, 4), (1, 20)):  # unrolled, and as a tile
-        args = _combine_args(64, batch, splits, pdl=sm >= 90)
-        config = triton.Config({}, num_warps=args["GROUP"])
-        found.append(Example(f"combine_kernel heads=64 batch={batch}", combine_kernel, config, args, True))
+        partial, partial_lse = torch.empty(batch, splits, 64, HEAD_DIM), torch.empty(batch, splits, 64)
+        found.append(_combine(f"combine_kernel heads=64 batch={batch}", sm >= 90, partial, partial_lse))
     return found + (_gluon_examples(cache) if sm == 90 and reads("gluon", cache) else [])
 
 
 def _gluon_examples(cache: str) -> list[Example]:
-    """Split lists of each kernel, and whole ones of those in tiles of 64 heads."""
+    """Split lists of each kernel, with the combine that follows, and whole ones of those in tiles of 64 heads."""
     found = []
     for batch, extra in ((1, 64), (8, 512), (32, 512), (128, 512)):
         inputs = make_inputs(0, batch, 64, 512, topk=extra, window_slots=256, extra_slots=256, cache=cache)
         chosen = plan(batch, 64, *(lists.shape[1] for lists in (inputs.window_indices, inputs.extra_indices)), cache)
-        args = chosen.arguments(inputs.tensors(), *targets(inputs.q, chosen.splits), inputs.scale)
+        results = chosen.results(inputs.q)
+        args = chosen.arguments(inputs.tensors(), results, inputs.scale)
         name = f"{chosen.kernel.__name__} heads=64 batch={batch}"
         found.append(Example(name, chosen.kernel, chosen.config, args | chosen.config.kwargs, True))
+        if chosen.splits > 1:
+            found.append(_combine(f"combine_kernel heads=64 batch={batch} of {results[0].dtype}", True, *results))
     return found
 
 
@@ -86,7 +88,8 @@ def _main_args(kernel: str, heads: int, batch: int, cache: str) -> dict:
     return main_arguments(inputs.tensors(), out, lse, inputs.scale, splits == 1)
 
 
-def _combine_args(heads: int, batch: int, splits: int, pdl: bool) -> dict:
-    partial, partial_lse = torch.empty(batch, splits, heads, HEAD_DIM), torch.empty(batch, splits, heads)
-    out, lse = torch.empty(batch, heads, HEAD_DIM, dtype=torch.bfloat16), torch.empty(batch, heads)
-    return combine_arguments(partial, partial_lse, torch.empty(heads), out, lse, splits, pdl)
+def _combine(name: str, pdl: bool, partial, partial_lse, units=None) -> Example:
+    batch, splits, heads, d = partial.shape
+    out, lse = torch.empty(batch, heads, d, dtype=torch.bfloat16), torch.empty(batch, heads)
+    args = combine_arguments(partial, partial_lse, torch.empty(heads), out, lse, splits, pdl, units)
+    return Example(name, combine_kernel, triton.Config({}, num_warps=args["GROUP"]), args, True)

@@ -57,6 +57,7 @@ def gluon_bf16_kernel(
     sink,
     out,  # as in gluon_fp8_kernel
     lse,
+    units,
     scale,
     window_width,
     extra_width,
@@ -66,7 +67,7 @@ def gluon_bf16_kernel(
     CONSUMER_REGS: gl.constexpr,
 ):
     """Grid (splits, HEADS / 64, requests). num_warps is the producer's; the consumer has CONSUMER_REGS registers."""
-    if out.dtype.element_ty == gl.float32:
+    if out.dtype.element_ty != gl.bfloat16:
         gdc_launch_dependents()  # the combine may be set up meanwhile; it waits for this kernel's end
     lists, first, count = split_tiles(
         window_indices, window_lengths, window_width, extra_indices, extra_lengths, extra_width, splits
@@ -86,7 +87,7 @@ def gluon_bf16_kernel(
     gl.warp_specialize(
         [
             (_produce, (caches, lists, first, count, tiles, bias, ready, free)),
-            (consume, (q, sink, out, lse, scale, count, d, queries, tiles, weights, bias, ready, free, HEADS, True)),
+            (consume, (q, sink, out, lse, units, scale, count, d, queries, tiles, weights, bias, ready, free, HEADS)),
         ],
         [8],
         [CONSUMER_REGS],

@@ -11,6 +11,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from .gluon_compat import barrier, reinterpret
 from .gluon_tiles import TILE
+from .gluon_units import in_units, store_units
 from .tiles import finish as tl_finish
 
 LOG2E = gl.constexpr(1.4426950408889634)
@@ -24,6 +25,7 @@ def consume(
     sink,
     out,
     lse,
+    units,
     scale,
     count,
     d,
@@ -34,14 +36,13 @@ def consume(
     ready,
     free,
     HEADS: gl.constexpr,
-    FENCE: gl.constexpr,
 ):
-    """Attention of 64 heads over `count` tiles, on 8 warps; writes 64 rows of out and lse.
+    """Attention of 64 heads over `count` tiles, on 8 warps; writes 64 rows of out, lse and, of a split, units.
 
     queries [64, 512], tiles [2, 64, 512] and weights [64, 64] bf16, bias [2, 64] fp32 are shared memory; tile i lies in
     tiles[i % 2] and is 0 in bias[i % 2] where an entry counts, -inf where not, once `ready` says so; `free` is told
-    when it is done with. d: 512. HEADS: of the whole call. FENCE: the tiles came by cp.async, so that it is for the
-    reader to order them before wgmma.
+    when it is done with. d: 512. HEADS: of the whole call. That a tile is written before the products read it is for
+    this side to order: who writes it by cp.async cannot, and others would wait for their loads.
     """
     FINAL: gl.constexpr = out.dtype.element_ty == gl.bfloat16
     LINES: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [8, 1], [1, 0])
@@ -69,8 +70,7 @@ def consume(
     for i in range(count):
         buffer = i & 1
         mbarrier.wait(ready.index(buffer), (i >> 1) & 1)
-        if FENCE:
-            fence_async_shared()
+        fence_async_shared()
         rows = chunks.index(buffer * 8).permute((1, 0))
         scores = warpgroup_mma(q_chunks.index(0), rows, zero, use_acc=False, is_async=True)
         # d is 512, which the compiler is not told: unrolled, the addresses of all operands would take registers
@@ -102,7 +102,9 @@ def consume(
         barrier()
         gl.store(out + row * 512 + line, queries.load(LINES))
     else:
-        value = gl.expand_dims(gl.arange(0, 64, layout=OUT_HEAD), 1) * 512
-        value += gl.expand_dims(gl.arange(0, 512, layout=gl.SliceLayout(0, VALUES)), 0)
-        gl.store(out + row * 512 + value, acc)
+        unit, scaled = in_units(acc)
+        queries.store(gl.convert_layout(scaled, VALUES, assert_trivial=True))
+        barrier()
+        gl.store(out + row * 512 + line, queries.load(LINES).to(gl.float16, bitcast=True))
+        store_units(units + row * 8, unit, 8)
     gl.store(lse + row + gl.arange(0, 64, layout=HEAD), row_lse)

@@ -7,9 +7,9 @@ the other is used; with the queries (64 KiB) one CTA fits on an SM.
     producer (8 warps)                              consumer (8 warps: 2 warp groups)
       wait until buffer i % 2 is free                 wait until tile i is ready
       dequantise tile i into it, from registers       s = q k^T: each group 64 heads x 32 entries
-      say that it is ready                            softmax; weights to shared memory in bf16
-      fetch tile i + 1 into registers, as bytes       o += p v: each group 64 heads x 256 values
-      bring tile i + 2 into L2                        say that the buffer is free
+      fetch tile i + 1 into registers, part by part   softmax; weights to shared memory in bf16
+      say that it is ready                            o += p v: each group 64 heads x 256 values
+      bring tile i + 2 into L2 (64 heads)             say that the buffer is free
 
 Bytes go through registers, since beside two tiles in bf16 there is no room for a ring of raw ones. Operands are bf16,
 which holds every value that the format can, whatever its scales. Rows that are not to be read are zeros and their
@@ -18,7 +18,7 @@ scores -inf.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from .gluon_compat import barrier, reinterpret
@@ -29,22 +29,36 @@ from .gluon_tiles import TILE, read_slots, split_tiles
 
 @gluon.jit
 def _fetch(slots, in_window, caches, WINDOW_PAGE: gl.constexpr, EXTRA_PAGE: gl.constexpr, GROUPS: gl.constexpr):
-    """(valid, scales, four parts) of a tile: its rows as bytes, in groups of 64, zeros where not valid."""
+    """(valid, scales, five parts) of a tile: its rows as bytes, in groups of 64, zeros where not valid."""
     rows, scales = row_pointers(slots, in_window, caches, WINDOW_PAGE, EXTRA_PAGE)
     valid = slots >= 0
     scales = gl.load(scales.to(gl.pointer_type(gl.int64)), mask=valid, other=0)
-    raw0 = fetch_groups(rows, valid, 0, 4, GROUPS)
+    raw0 = fetch_groups(rows, valid, 0, 2, GROUPS)
+    raw2 = fetch_groups(rows, valid, 2, 2, GROUPS)
     raw4 = fetch_groups(rows, valid, 4, 2, GROUPS)
     raw6 = fetch_groups(rows, valid, 6, 1, GROUPS)
     rope = fetch_groups(rows, valid, 7, 2, GROUPS)
-    return valid, scales, raw0, raw4, raw6, rope
+    return valid, scales, raw0, raw2, raw4, raw6, rope
 
 
 @gluon.jit
 def _produce(
-    caches, lists, first, count, words, bias, ready, free, WINDOW_PAGE: gl.constexpr, EXTRA_PAGE: gl.constexpr
+    caches,
+    lists,
+    first,
+    count,
+    words,
+    bias,
+    ready,
+    free,
+    WINDOW_PAGE: gl.constexpr,
+    EXTRA_PAGE: gl.constexpr,
+    ALONE: gl.constexpr,
 ):
-    """Fills tiles first to first + count: `words` [2, 64, 256] int32 are the two buffers, `bias` [2, 64] 0 or -inf."""
+    """Fills tiles first to first + count: `words` [2, 64, 256] int32 are the two buffers, `bias` [2, 64] 0 or -inf.
+
+    ALONE: no other program reads these rows. Where one does, bringing them into L2 first costs more than it saves.
+    """
     GROUPS: gl.constexpr = gl.BlockedLayout([1, 1, 4], [8, 1, 4], [gl.num_warps(), 1, 1], [2, 1, 0])
     ROW: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, GROUPS))
     window_tiles = lists[4]
@@ -54,27 +68,39 @@ def _produce(
     first_slots = read_slots(first, end, lists, ROW)
     slots = read_slots(first + 1, end, lists, ROW)
     far_slots = read_slots(first + 2, end, lists, ROW)
-    valid, scales, raw0, raw4, raw6, rope = _fetch(first_slots, in_window, caches, WINDOW_PAGE, EXTRA_PAGE, GROUPS)
+    valid, scales, raw0, raw2, raw4, raw6, rope = _fetch(
+        first_slots, in_window, caches, WINDOW_PAGE, EXTRA_PAGE, GROUPS
+    )
     far_rows, far_scales = row_pointers(slots, first + 1 < window_tiles, caches, WINDOW_PAGE, EXTRA_PAGE)
-    prefetch_rows(slots, far_rows, far_scales)
+    if ALONE:
+        prefetch_rows(slots, far_rows, far_scales)
     for i in range(count):
         buffer = i & 1
         tile = first + i + 1
         part = words.index(buffer)
         mbarrier.wait(free.index(buffer), ((i >> 1) & 1) ^ 1)
-        store_groups(part.slice(0, 128, dim=1), raw0, scales, 0, GROUPS)
-        store_groups(part.slice(128, 64, dim=1), raw4, scales, 4, GROUPS)
-        store_groups(part.slice(192, 32, dim=1), raw6, scales, 6, GROUPS)
-        part.slice(224, 32, dim=1).store(gl.reshape(rope, [TILE, 32]))
         bias.index(buffer).store(gl.where(valid, 0.0, -float("inf")))
-        fence_async_shared()
+        # A part of the next tile is fetched while this one is dequantised, once its registers are free (one part later:
+        # at once, a register spills). No fence here: its MEMBAR would wait for all loads. The reader has it.
+        store_groups(part.slice(0, 64, dim=1), raw0, scales, 0, GROUPS)
+        rows, scales_at = row_pointers(slots, tile < window_tiles, caches, WINDOW_PAGE, EXTRA_PAGE)
+        soon = slots >= 0
+        store_groups(part.slice(64, 64, dim=1), raw2, scales, 2, GROUPS)
+        raw0 = fetch_groups(rows, soon, 0, 2, GROUPS)
+        store_groups(part.slice(128, 64, dim=1), raw4, scales, 4, GROUPS)
+        raw2 = fetch_groups(rows, soon, 2, 2, GROUPS)
+        store_groups(part.slice(192, 32, dim=1), raw6, scales, 6, GROUPS)
+        raw4 = fetch_groups(rows, soon, 4, 2, GROUPS)
+        scales = gl.load(scales_at.to(gl.pointer_type(gl.int64)), mask=soon, other=0)
+        part.slice(224, 32, dim=1).store(gl.reshape(rope, [TILE, 32]))
+        raw6 = fetch_groups(rows, soon, 6, 1, GROUPS)
+        rope = fetch_groups(rows, soon, 7, 2, GROUPS)
+        valid = soon
         barrier()
         mbarrier.arrive(ready.index(buffer), count=1)
-        # Not before the fence: it comes with a MEMBAR, which waits for all loads that are under way.
-        in_window = tile < window_tiles
-        valid, scales, raw0, raw4, raw6, rope = _fetch(slots, in_window, caches, WINDOW_PAGE, EXTRA_PAGE, GROUPS)
         far_rows, far_scales = row_pointers(far_slots, tile + 1 < window_tiles, caches, WINDOW_PAGE, EXTRA_PAGE)
-        prefetch_rows(far_slots, far_rows, far_scales)
+        if ALONE:
+            prefetch_rows(far_slots, far_rows, far_scales)
         slots = far_slots
         far_slots = read_slots(tile + 2, end, lists, ROW)
 
@@ -89,8 +115,9 @@ def gluon_fp8_kernel(
     extra_indices,
     extra_lengths,
     sink,
-    out,  # bf16 if there is one split, else fp32 [B, splits, H, 512], each split normalised on its own
+    out,  # bf16 if there is one split, else fp16 [B, splits, H, 512] in units, each split normalised on its own
     lse,
+    units,  # fp32 [B, splits, H, 8], of 64 columns each; not written if there is one split
     scale,
     window_width,
     extra_width,
@@ -102,7 +129,7 @@ def gluon_fp8_kernel(
     CONSUMER_REGS: gl.constexpr,
 ):
     """Grid (splits, HEADS / 64, requests). num_warps is the producer's; the consumer has CONSUMER_REGS registers."""
-    if out.dtype.element_ty == gl.float32:
+    if out.dtype.element_ty != gl.bfloat16:
         gdc_launch_dependents()  # the combine may be set up meanwhile; it waits for this kernel's end
     lists, first, count = split_tiles(
         window_indices, window_lengths, window_width, extra_indices, extra_lengths, extra_width, splits
@@ -124,8 +151,8 @@ def gluon_fp8_kernel(
     caches = (window_cache, extra_cache)
     gl.warp_specialize(
         [
-            (_produce, (caches, lists, first, count, words, bias, ready, free, WINDOW_PAGE, EXTRA_PAGE)),
-            (consume, (q, sink, out, lse, scale, count, d, queries, tiles, weights, bias, ready, free, HEADS, False)),
+            (_produce, (caches, lists, first, count, words, bias, ready, free, WINDOW_PAGE, EXTRA_PAGE, HEADS == 64)),
+            (consume, (q, sink, out, lse, units, scale, count, d, queries, tiles, weights, bias, ready, free, HEADS)),
         ],
         [8],
         [CONSUMER_REGS],

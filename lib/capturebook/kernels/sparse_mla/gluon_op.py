@@ -35,13 +35,12 @@ def _decode(
         return decode_twin(*tensors, scale)
     batch, heads, _ = q.shape
     chosen = plan(batch, heads, window_indices.shape[1], extra_indices.shape[1], format_of(window_cache))
-    target, target_lse = targets(q, chosen.splits)
-    arguments = chosen.arguments(tensors, target, target_lse, scale)
-    chosen.kernel[chosen.grid](**arguments, **chosen.config.all_kwargs())
+    results = chosen.results(q)
+    chosen.kernel[chosen.grid](**chosen.arguments(tensors, results, scale), **chosen.config.all_kwargs())
     if chosen.splits == 1:
-        return target, target_lse
+        return results[:2]
     out, lse = targets(q, 1)
-    merge(combine_kernel, target, target_lse, sink, out, lse, pdl=True)
+    merge(combine_kernel, *results[:2], sink, out, lse, True, *results[2:])
     return out, lse
 
 

@@ -7,15 +7,17 @@ What was chosen among others that compile stands in pinned.json, with where it c
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import triton
 from torch import Tensor
 
+from .combine import UNIT
 from .formats import format_of
 from .gluon_bf16 import gluon_bf16_kernel
 from .gluon_columns import ENTRIES, N, gluon_columns_kernel
 from .gluon_fp8 import gluon_fp8_kernel
 from .gluon_tiles import TILE
-from .launch import HEAD_DIM, main_arguments
+from .launch import HEAD_DIM, MAX_SPLITS, main_arguments, targets
 from .paths import by_columns
 from .pinned import pinned_config
 
@@ -42,9 +44,21 @@ class Plan:
     splits: int
     config: triton.Config
 
-    def arguments(self, tensors: tuple[Tensor, ...], out: Tensor, lse: Tensor, scale: float) -> dict:
-        """Arguments of the kernel by name, without its configuration."""
-        found = main_arguments(tensors, out, lse, scale, self.splits == 1) | {"splits": self.splits, "d": HEAD_DIM}
+    def results(self, q: Tensor) -> tuple[Tensor, ...]:
+        """Fresh (out, lse) of the kernel, or (out, lse, units) of one that splits lists in tiles of 64 heads.
+
+        With one split the results of `decode`, units none; else parts [B, splits, H, 512], fp32 or, with units
+        [B, splits, H, 8] fp32, fp16 in them.
+        """
+        if self.block_h == 16:
+            return targets(q, self.splits)
+        out, lse = targets(q, self.splits, part_dtype=torch.float16)
+        return out, lse, lse.new_empty((*lse.shape, HEAD_DIM // UNIT.value) if self.splits > 1 else 0)
+
+    def arguments(self, tensors: tuple[Tensor, ...], results: tuple[Tensor, ...], scale: float) -> dict:
+        """Arguments of the kernel by name, without its configuration. results: what `results` gives."""
+        found = main_arguments(tensors, *results[:2], scale, self.splits == 1)
+        found |= {"units": results[-1], "splits": self.splits, "d": HEAD_DIM}
         if format_of(tensors[1]) == "bf16":
             found |= {"WINDOW_PAGE": 0, "EXTRA_PAGE": 0}
         return {name: value for name, value in found.items() if name in self.kernel.arg_names}
@@ -62,6 +76,10 @@ def plan(batch: int, heads: int, window_width: int, extra_width: int, cache: str
 
 
 def wgmma_splits(batch: int, heads: int, window_width: int, extra_width: int) -> int:
-    """Splits of the joint list: as many as keep CTAS CTAs, of which one fits on an SM, each with two tiles or more."""
+    """Splits of the joint list: as many as keep CTAS CTAs, of which one fits on an SM, each with two tiles or more.
+
+    Fewer where these would do: of 18 tiles 8 splits are 6 of three tiles, and two of none.
+    """
     tiles = -(-window_width // TILE.value) - (-extra_width // TILE.value)
-    return max(1, min(CTAS // (batch * (heads // 64)), -(-tiles // 2)))
+    splits = max(1, min(CTAS // (batch * (heads // 64)), -(-tiles // 2), MAX_SPLITS))
+    return max(1, -(-tiles // max(1, -(-tiles // splits))))
