@@ -3,12 +3,9 @@
 CUDA has stand-ins: a bucket's graph is the step itself, and Dynamo's backend runs what it traced as it is.
 """
 
-import contextlib
 import dataclasses
 import functools
-import json
 from types import SimpleNamespace
-from typing import get_args
 
 import pytest
 import torch
@@ -17,19 +14,13 @@ from capturebook.measure import (
     decode_buckets,
     decode_compile,
     decode_point,
-    decode_profile,
-    decode_sweep,
     decode_variants,
     decode_warm,
-    kernel_classes,
-    several_places,
 )
-from capturebook.measure.rows import sweep_points
-from capturebook.records import Record, Subject
-from capturebook.records.record import Stage
 from capturebook.report import conclusions, figures_decode, figures_decode_jobs
 from capturebook.subjects.decode_step import buckets, step
 from capturebook.subjects.decode_step.step import assemble, starts
+from decode_cases import context, recorded
 
 KINDS = ["swa", "csa", "hca"]
 
@@ -46,22 +37,6 @@ def on_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *args: None)
     for module in (decode_warm, decode_buckets):
         monkeypatch.setattr(module, "DEVICE", "cpu")
-
-
-def context(options, **args):
-    def stage(name):
-        assert name in get_args(Stage)
-
-    probe = SimpleNamespace(subject=SimpleNamespace(options=options))
-    return SimpleNamespace(probe=probe, args=args, seed=0, fields={}, stage=stage)
-
-
-def recorded(found, asked, **more):
-    """The record of a job's outcome, as the pool makes one."""
-    times = {"started": "2026-11-30T12:00:00.000+00:00", "ended": "2026-11-30T12:00:01.000+00:00"}
-    subject = Subject(target="capturebook.subjects.decode_step:build", options=asked)
-    ids = {"run": "r", "probe": "p", "nonce": "n", "kind": "sweep", "subject": subject}
-    return Record(**ids, **times, **json.loads(json.dumps(found)), **more)
 
 
 @pytest.mark.parametrize("unit", decode_warm.UNITS)
@@ -143,6 +118,9 @@ def test_batches_of_all_sizes_while_requests_grow(asked):
     assert {"bucket 5, batch 3, round 0", "bucket 2, batch 2, round 3"} <= calls, "padded, and at the end"
     assert found["payload"]["replays"] == 3 * 4 + 4 * 3
     shown = figures_decode.decode([recorded(found, asked)], "").text
+    judged = {check["call"] for check in found["checks"] if check["output"] == "1.csa.streams"}
+    assert len(judged) == 12 and "In the 12 replays that were held to float64 no layer" in shown
+    assert "They were replayed 24 times" in shown
     assert "for 2 and 5 requests in one pool, largest first" in shown and "one pool, smallest first, MiB" in shown
     assert "KV capacity" not in shown, "no layer was asked for"
 
@@ -209,20 +187,29 @@ def test_what_is_shown_of_torch_compile():
 
     graph = {"nodes": {"kernel": 200}, "parallel": False}
     cold = {"breaks": 0, "grown": {"tokens": 130, "recompiled": 0}, "second": {"batch": 8, "first_call_s": 12.5}}
-    us = {decode_compile.PLAIN: 900.0, decode_compile.FUSED: 300.0, plain: 450.0}
+    us = {decode_compile.PLAIN: 900.0, "and own heads only": 300.0, "and overlap": 270.0, plain: 450.0}
     us = {name: {"median_us": value} for name, value in us.items()}
     records = [record(plain, False, graph=graph, **cold), record(plain, True, graph=graph, us=us)]
     records += [record(overlap, False, graph=graph, **cold), record(overlap, True, "timeout")]
     text = figures_decode_jobs.compiled(records).text
     for part in (
         "0 graph breaks, 0 recompiles",
-        "2.00 times as fast as plain capture and 0.67 times",
+        f"One csa layer at batch 64, context 2048 of 4096, {plain}: 0 graph",
+        "2.00 times as fast as 'own heads only, eager glue' captured, 0.67 times as fast as 'and own heads only' "
+        "captured and 0.60 times as fast as 'and overlap' captured, the fastest of those not compiled",
+        "0.60x ('and overlap')",
         "30.0",
         "10.0",
         "12.5",
     ):
         assert part in text, part
     assert f"{overlap}: timeout in time." in text
+    of_hca = recorded(
+        {"status": "timeout"}, asked | {"layer": "hca", "compiled": plain, "timed": False}, stage="compile"
+    )
+    both = figures_decode_jobs.said_of_compile(records)
+    assert figures_decode_jobs.said_of_compile([*records[::-1], of_hca])[:2] == both, "whatever the order of records"
+    assert "One hca layer" in figures_decode_jobs.said_of_compile([of_hca, *records])[2]
     assert "its side streams are lost" in figures_decode_jobs.compiled(records[:3]).text
     assert figures_decode_jobs.jobs([]) is None
     assert conclusions.beside(records[:2]) == ("pass", figures_decode_jobs.said_of_compile(records[:2])[0])
@@ -230,151 +217,3 @@ def test_what_is_shown_of_torch_compile():
 
 
 PLACE = {"batch": 4, "context": 512, "max_context": 1024, "device": "cuda"}
-
-
-def test_live_tuning_is_the_attentions_alone_and_once(monkeypatch):
-    """A probe's cold process compiles each configuration of each tuning: the indexer's are pinned, and one key less
-    each for the lists, whose widths differ between layers."""
-    pinned = []
-    monkeypatch.setattr(step, "capability", lambda: 90)
-    monkeypatch.setattr(step.indexer_pinned, "pin", lambda *given: pinned.append(given))
-    monkeypatch.setattr(step, "pin_entry", lambda tuner, entry: pinned.append(entry))
-    tuner = SimpleNamespace(keys=["batch_bucket", "HEADS", "window_width", "extra_width"])
-    step.tune({"config": {}}, tuner, "bounded", "fp8", "live")
-    assert tuner.keys == ["batch_bucket", "HEADS"] and pinned == [("bounded", 90, "fp8")]
-    step.tune({"config": {}}, tuner, "torch", "bf16", "pinned")
-    assert pinned[1:] == [{"config": {}}]
-
-
-def test_a_long_step_is_replayed_less_often_a_sample():
-    calls = []
-
-    def replays_ms(graph, count):
-        calls.append((graph, count))
-        return graph * count
-
-    point = SimpleNamespace(graphs={"fast": 1.0, "slow": 50.0}, layers=2, replays={})
-    point.clock, point._replays_ms = lambda what: contextlib.nullcontext(), replays_ms
-    assert decode_point.Point.time(point, 3) == {"fast": [500.0] * 3, "slow": [25000.0] * 3}
-    assert max(count for graph, count in calls if graph == 50.0) == 1 and calls.count((1.0, 8)) == 4
-    assert point.replays == {"fast": 8, "slow": 1}
-
-
-def test_as_many_replays_are_profiled_as_a_sample_has(monkeypatch):
-    """From the same positions on; the class of each launch is that of the plain run, with stand-ins for CUDA's part."""
-    positions, parts, events = torch.zeros(2, dtype=torch.int64), [], []
-
-    def step(what):
-        def run(*inputs):
-            events.append((what, int(positions[0])))
-            positions.add_(1)
-
-        return run
-
-    @contextlib.contextmanager
-    def part(name):
-        begun = len(events)
-        yield
-        parts.append((name, events[begun:]))
-
-    def profile(run):
-        run()
-        return parts
-
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda *args: None)
-    monkeypatch.setattr(kernel_classes, "part", part)
-    monkeypatch.setattr(kernel_classes, "profile", profile)
-    monkeypatch.setattr(kernel_classes, "parted", dict)
-    monkeypatch.setattr(kernel_classes, "launched", lambda seen: seen)
-    seen = {"us": {"glue": 6.0}, "launches": {"glue": 3.0}, "top": [], "unmatched": 3.0}
-    seen["renamed"] = [{"kernel": "a", "plain": "b", "class": "moe", "launches": 6.0}]
-    given = []
-    monkeypatch.setattr(kernel_classes, "times", lambda replays, order: given.append((replays, order)) or seen)
-    monkeypatch.setattr(decode_variants, "function", lambda stack, switches, label: step("plain"))
-    point = SimpleNamespace(
-        graphs={name: SimpleNamespace(replay=step("replay")) for name in ("stock", "and overlap")},
-        switches=decode_variants.RUNGS, first_call_s=dict.fromkeys(["stock", "and overlap"], 0.5), stack=None,
-        inputs=(), pin=lambda name: None, positions=positions, start=torch.full((2,), 7), replays={"stock": 3},
-        clock=lambda what: contextlib.nullcontext(), layers=3,
-    )  # fmt: skip
-    found = decode_profile.classes(point)
-    assert given == [([[("replay", 7)], [("replay", 8)], [("replay", 9)]], [("plain", 7)])]
-    assert found["stock"]["classes"] == {"glue": 2.0} and found["stock"]["launches"] == {"glue": 1.0}
-    assert (found["stock"]["unmatched"], found["stock"]["profiled"]) == (1.0, 3)
-    assert found["stock"]["renamed"][0]["launches"] == 2.0
-    assert found["and overlap"] == {"classes": None, "first_call_s": 0.5}
-
-
-def test_what_a_call_takes_without_a_graph():
-    """The first call does not count; the host's noise shows as the span of the others, variants in turn."""
-    took = {"stock": iter([90.0, 4.0, 6.0, 5.0, 8.0, 5.0]), "and overlap": iter([70.0, 3.0, 1.0, 2.0, 2.0, 2.0])}
-    turns = []
-    point = SimpleNamespace(graphs=dict.fromkeys(took), layers=2, clock=lambda what: contextlib.nullcontext())
-    point._call_ms = lambda name: turns.append(name) or next(took[name])
-    assert decode_point.Point.called_us(point) == {
-        "stock": {"called_us": 2500.0, "called_least_us": 2000.0, "called_most_us": 4000.0},
-        "and overlap": {"called_us": 1000.0, "called_least_us": 500.0, "called_most_us": 1500.0},
-    }
-    assert turns[:4] == ["stock", "and overlap", "and overlap", "stock"]
-
-
-class Timed:
-    """A point as the job uses it: everything is right but at batch 8, and batch 256 does not fit."""
-
-    drawn = 0
-
-    def __init__(self, asked, seed, weights=None):
-        if asked["batch"] == 256:
-            raise torch.OutOfMemoryError("no room. Tried")
-        Timed.drawn += weights is None
-        self.asked, self.weights, self.seconds = asked, weights or ["drawn"], {"build": 1.0}
-
-    def verify(self, name, keep):
-        wrong = self.asked["batch"] == 8
-        return [{"call": name, "output": "x", "error": float(wrong), "tolerance": 0.1, "ok": not wrong}]
-
-    def time(self, rounds):
-        return {name: [float(self.asked["batch"])] * rounds for name in self.asked["variants"]}
-
-    def spread(self, samples):
-        return {"median_us": samples[0], "tokens_per_second": 1.0}
-
-    def sizes(self):
-        return {"layers": 3}
-
-    def ends_us(self):
-        return 5.0
-
-    def called_us(self):
-        return dict.fromkeys(self.asked["variants"], {"called_us": 7.0, "called_most_us": 9.0})
-
-    def described(self, name):
-        return {"nodes": 30.0, "parallel": False}
-
-
-def test_places_of_one_process(monkeypatch):
-    """A wrong place and one that does not fit have their reasons, others keep their times; weights are shared."""
-    monkeypatch.setattr(decode_sweep, "Point", Timed)
-    monkeypatch.setattr(decode_sweep, "classes", lambda point, wanted: dict.fromkeys(point.asked["variants"], {}))
-    for module in (decode_sweep, several_places):
-        monkeypatch.setattr(module, "foreign_processes", list)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**37, 2**37))
-    variants = {name: {"kernel": name, "tuning": "pinned"} for name in ("stock", "and overlap")}
-    shared = {"context": 8192, "max_context": 131072, "variants": variants}
-    places = [{"batch": batch, "profile": batch == 1, **shared} for batch in (1, 8, 64, 256)]
-    asked = {"layer": "csa", "step": {"tp": 8}, "places": places}
-    job = context(asked, samples=2, memory_gib=0.0)
-    found = decode_sweep.run(job)
-    record = recorded({**job.fields, **found}, asked)
-    points = {(p["variant"], p["batch"]): p for p in sweep_points([record])}
-    assert len(points) == 8 and Timed.drawn == 1 and found["status"] == "pass"
-    assert points["stock", 64]["us"] == [64.0, 64.0] and points["stock", 64]["median_us"] == 64.0
-    assert points["and overlap", 1]["layer"] == "csa" and points["and overlap", 1]["ends_us"] == 5.0
-    assert points["stock", 1]["called_us"] == 7.0 and points["stock", 1]["called_most_us"] == 9.0
-    assert points["stock", 64]["status"] == "pass" and "called_us" not in points["stock", 64]
-    assert points["stock", 8]["status"] == "wrong" and points["stock", 8]["us"] == []
-    assert "is off by 1.0 (not timed)" in points["stock", 8]["reason"]
-    assert points["stock", 256]["status"] == "skipped" and "does not fit" in points["stock", 256]["reason"]
-    assert all(check["ok"] for check in found["checks"]) and len(found["checks"]) == 4
-    alone = context(asked | {"places": asked["places"][1:2]}, samples=2, memory_gib=0.0)
-    assert decode_sweep.run(alone)["status"] == "wrong"

@@ -53,6 +53,20 @@ def test_a_layer_without_indexer_is_the_same_whichever_it_has():
     assert (mma["us"], both["us"]) == (2 + 210 + 100 + 5, 2 + 84 + 100 + 5)
 
 
+def test_a_layer_that_is_routed_by_token_stands_for_no_other():
+    """Neither in the model nor as the first rung or the one before of its place."""
+    points = [timed("stock", kind, 10.0) for kind in decode_model.LAYERS]
+    hashed = timed("stock", "swa", 99.0) | {"step": {"routing": "hash"}}
+    assert decode_model.whole([hashed, *points]) == decode_model.whole(points)
+    assert decode_model.whole([hashed, *points[1:]]) == [], "the layer of the window alone is by token"
+    more = [timed("and overlap", "swa", 5.0), timed("and overlap", "swa", 33.0) | {"step": {"routing": "hash"}}]
+    shown = figures_decode_layers.layers(
+        [p | {"tokens_per_second": 1.0} | {"step": {}} | p for p in [hashed, *points, *more]]
+    )
+    assert ["2.00x", "3.00x"] == [line.split()[-2] for line in _lines(shown) if "and overlap" in line]
+    assert "swa, hash routing" in shown.text and "in all 2 pairs" in shown.text
+
+
 def test_the_story_beside_what_was_measured():
     def rung(variant, us, batch, attention, glue, kinds=("swa", "csa", "hca")):
         return [timed(variant, kind, us, batch, attention=attention, glue=glue) for kind in kinds]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from capturebook.chain import parts
-from capturebook.measure import decode_model, decode_plan, decode_story, decode_warm
+from capturebook.measure import decode_compile, decode_model, decode_plan, decode_story, decode_warm
 from capturebook.measure.decode_variants import LADDER, RUNGS, STOCK, Switches, function
 from capturebook.measure.kernel_classes import CLASSES, labelled, launched, part, parted, profile, times
 from capturebook.measure.rows import place_name
@@ -149,19 +149,23 @@ def parts_of(probes):
 def test_all_rungs_at_one_place_and_the_ends_everywhere():
     points = [probe.subject.options for probe in planned() if "places" in probe.subject.options]
     assert [a["layer"] for a in points[:3]] == ["csa", "hca", "swa"]
+    assert (points[-1]["layer"], points[-1]["step"]["routing"]) == ("swa", "hash"), "apart, by token"
+    assert [len(p["variants"]) for p in points.pop()["places"]] == [3]
     (key,) = points[0]["places"]
     assert set(key["variants"]) >= set(LADDER) and place_name(key) == "batch 64, context 8192 of 131072"
     bare = {decode_model.without_indexer(name) for name in key["variants"]}
     for a in points[1:3]:
         names = list(a["places"][0]["variants"])
-        assert len(names) == len(bare) < len(LADDER), "each variant once, where there is no indexer"
+        assert len(names) == len(bare) < len(key["variants"]), "each variant once, where there is no indexer"
         assert {decode_model.without_indexer(name) for name in names} == bare
     at = [(a["layer"], p["batch"], p["context"], p["max_context"]) for a in points for p in a["places"]]
     assert len(set(at)) == len(at)
     for batch in (1, 8, 64, 256):
-        for context in (2048, 8192, 32768, 131072) if batch != 8 else (8192,):
+        for context in (2048, 8192, 32768, 131072):
             assert {("csa", batch, context, 131072), ("hca", batch, context, 131072)} <= set(at)
         assert ("swa", batch, 8192, 131072) in at and ("swa", batch, 2048, 131072) not in at
+    looked = {(p["batch"], p["context"]) for a in points for p in a["places"] if p["profile"]}
+    assert looked == {(batch, context) for batch in (1, 8, 64, 256) for context in (8192, 131072)}
     story = {rung for pair in decode_story.INDEXER for rung in pair} | {decode_story.STOCK, decode_story.MMA}
     far = next(p for a in points for p in a["places"] if p["max_context"] == 2**20)
     assert story <= set(far["variants"]), "the indexer's gain is told of a maximum context"
@@ -172,10 +176,15 @@ def test_compilations_come_first_and_side_by_side():
     probes = planned(batches=[8, 64])
     first = [probe.exclusive for probe in probes].index(True)
     assert not any(probe.exclusive for probe in probes[:first]) and all(probe.exclusive for probe in probes[first:])
-    assert parts_of(probes)[:first] == ["compile"] * 4 + ["warm"] * 2 * len(decode_warm.UNITS)
+    assert parts_of(probes)[:first] == ["compile"] * 5 + ["warm"] * 2 * len(decode_warm.UNITS)
     assert min(p.deadline for p in probes[:4]) >= 1.5 * 58.4, "what the slowest took on an H200"
     timed = parts_of(probes)[first:]
-    assert timed[:4] == ["point"] * 3 + ["buckets"] and timed[-5:] == ["compile"] * 3 + ["point"] * 2
+    assert timed[:4] == ["point"] * 3 + ["buckets"]
+    assert timed[-7:] == ["compile"] * 3 + ["point"] * 3 + ["compile"], "what may take longest is last"
+    for compiled in (probes[4], probes[-1]):
+        asked = compiled.subject.options
+        assert asked["layer"] == "csa" and asked["compiled"] == decode_compile.SECOND and asked["second"] is None
+    assert {probe.subject.options["layer"] for probe in probes[:4]} == {"hca"}
     assert len({probe.id for probe in probes}) == len(probes)
     switches = set(Switches.__dataclass_fields__)
     fields = [field for unit in decode_warm.UNITS.values() for _, found in unit for field in found]
@@ -207,4 +216,6 @@ def test_the_notebooks_sweep_is_the_plan():
 
     parts.sweep(SimpleNamespace(params=params, outcomes=outcomes))
     assert [probe.id for probe in asked] == [p.id for p in decode_plan.plan_decode(params, params.options)]
-    assert all(probe.subject.options["step"] == {"tp": 8, "experts": "fp8"} for probe in asked)
+    steps = [probe.subject.options["step"] for probe in asked]
+    assert all(step | {"routing": "hash"} == {"tp": 8, "experts": "fp8", "routing": "hash"} for step in steps)
+    assert [step.get("routing") for step in steps].count("hash") == 1

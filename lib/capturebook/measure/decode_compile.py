@@ -2,7 +2,7 @@
 the whole step compiled, or each function of its glue by itself.
 
 Twice for each variant: cold, beside other compilations, then alone on the GPU with what that left in Inductor's cache,
-where it is timed in turns with the same step captured as it is, and with the fused Triton one.
+where it is timed in turns with the same step captured as it is, and with the rungs that fuse by hand.
 """
 
 import os
@@ -14,7 +14,10 @@ from ..records import Subject
 from .decode_point import DEFAULTS, Point
 from .gpu_processes import foreign_processes, refusal
 
-PLAIN, FUSED = "own heads only, eager glue", "and own heads only"
+PLAIN = "own heads only, eager glue"
+UNCOMPILED = ("and own heads only", "and fused routing", "and overlap")
+"""What compiled steps are timed beside, behind PLAIN: the first differs from COMPILED[1] in the compilation alone."""
+
 COMPILED = (
     "own heads only, whole step compiled",
     "own heads only, fused, whole step compiled",
@@ -38,33 +41,45 @@ def plan_compile(params: Any, options: dict, timed: bool) -> list[Probe]:
     a smaller batch too. The layer is HCA, which has compressor and side streams and takes Inductor half of what CSA
     does, or what is asked for.
     """
+    return [_probe(params, options, _layer(options), name, timed) for name in (COMPILED[:3] if timed else COMPILED)]
+
+
+def plan_indexed(params: Any, options: dict, timed: bool) -> list[Probe]:
+    """The same of a layer with an indexer and the fused variant alone; none where that layer is the first's, or is not
+    asked for."""
+    wanted = "csa" in options.get("layers", ("csa",)) and _layer(options) != "csa"
+    return [_probe(params, options, "csa", SECOND, timed)] if wanted else []
+
+
+def _layer(options: dict) -> str:
     kinds = list(options.get("layers", ("hca",)))
+    return "hca" if "hca" in kinds else kinds[0]
+
+
+def _probe(params: Any, options: dict, layer: str, name: str, timed: bool) -> Probe:
     batch = max([b for b in params.batches if b <= 64] or [min(params.batches)])
     second = max([b for b in params.batches if b < batch] or [max(1, batch // 2)])
     asked = {
         "part": "compile",
-        "layer": "hca" if "hca" in kinds else kinds[0],
+        "layer": layer,
         "batch": batch,
         "context": max(512, min(*params.contexts, *params.max_contexts)),
         "max_context": max(512, min(params.max_contexts)),
         "step": {name: value for name, value in options.items() if name in DEFAULTS},
+        "compiled": name,
+        "timed": timed,
+        "second": second if name == SECOND and layer == _layer(options) else None,
     }
-    return [
-        Probe(
-            kind="sweep",
-            subject=Subject(
-                target=params.subject,
-                options=asked | {"compiled": name, "timed": timed, "second": second if name == SECOND else None},
-            ),
-            job="capturebook.measure.decode_compile:run",
-            args={"samples": params.samples},
-            seed=params.seed,
-            exclusive=timed,
-            deadline=min(params.deadline, TIMED_S if timed else COLD_S),
-            label=f"{name}: {'timed' if timed else 'compiled cold'}",
-        )
-        for name in (COMPILED[:3] if timed else COMPILED)
-    ]
+    return Probe(
+        kind="sweep",
+        subject=Subject(target=params.subject, options=asked),
+        job="capturebook.measure.decode_compile:run",
+        args={"samples": params.samples},
+        seed=params.seed,
+        exclusive=timed,
+        deadline=min(params.deadline, TIMED_S if timed else COLD_S),
+        label=f"{name}, {layer}: {'timed' if timed else 'compiled cold'}",
+    )
 
 
 def run(ctx) -> dict:
@@ -75,8 +90,8 @@ def run(ctx) -> dict:
         return refusal(found)
     name = asked["compiled"]
     ctx.stage("build")
-    workers = _workers(1 if timed else len(COMPILED))
-    point = Point(asked | {"variants": [PLAIN, FUSED, name] if timed else [name]}, ctx.seed, layers=1)
+    workers = _workers(1 if timed else len(COMPILED) + 1)
+    point = Point(asked | {"variants": [PLAIN, *UNCOMPILED, name] if timed else [name]}, ctx.seed, layers=1)
     payload = ctx.fields.setdefault("payload", {})
     payload |= {key: asked[key] for key in ("part", "compiled", "layer", "batch", "context", "max_context")}
     payload |= {"step": point.step, "workers": workers}

@@ -53,15 +53,14 @@ def _rows(points: list[dict], kinds: Iterable[str]) -> list[dict]:
     timed = [p for p in points if p.get("layer") and p["us"]]
     others: dict[tuple, dict] = {}
     for p in timed:
-        bare = (p["layer"], without_indexer(p["variant"]), p["batch"])
+        bare = (p["layer"], *_alike(p))
         others.setdefault((*bare, p["context"], p["max_context"]), p)
         if p["layer"] == "swa":
             others.setdefault(bare, p)
     count = {kind: LAYERS[kind] for kind in kinds}
     found = []
     for p in (p for p in timed if p["layer"] == "csa"):
-        bare = (without_indexer(p["variant"]), p["batch"])
-        here = (p["context"], p["max_context"])
+        bare, here = _alike(p), (p["context"], p["max_context"])
         layers = {kind: others.get((kind, *bare, *here)) for kind in count} | {"csa": p}
         if "swa" in count:
             layers["swa"] = layers["swa"] or others.get(("swa", *bare))
@@ -69,6 +68,16 @@ def _rows(points: list[dict], kinds: Iterable[str]) -> list[dict]:
             ends = max(p.get("ends_us", 0.0) for p in layers.values()) if count == LAYERS else 0.0
             found.append(_row(layers, count, ends))
     return found
+
+
+def _alike(p: dict) -> tuple:
+    """What layers of different kinds have in common that stand for one model: the variant, batch, and routing."""
+    return without_indexer(p["variant"]), p["batch"], routing(p)
+
+
+def routing(p: dict) -> str:
+    """By "score", or by token, "hash"."""
+    return (DEFAULTS | p.get("step", {}))["routing"]
 
 
 def _row(layers: dict[str, dict], count: dict[str, int], ends: float) -> dict:

@@ -2,7 +2,7 @@
 
 First compilations, side by side. Then, each alone on the GPU: all rungs at one place, batch buckets, the rungs that the
 story tells of at other batches and maximum contexts, torch.compile, and the first and last rungs at other contexts,
-where the largest and the least batch come last.
+where other batches come last; a layer that is routed by token, and one with an indexer under torch.compile.
 """
 
 from typing import Any
@@ -10,10 +10,10 @@ from typing import Any
 from ..probes import Probe
 from ..records import Subject
 from .decode_buckets import plan_buckets
-from .decode_compile import plan_compile
+from .decode_compile import plan_compile, plan_indexed
 from .decode_model import without_indexer
 from .decode_point import DEFAULTS
-from .decode_variants import FALLBACK, LADDER, RUNGS
+from .decode_variants import AUTO, FALLBACK, LADDER, RUNGS
 from .decode_warm import plan_warm
 from .kv_capacity import LAYERS
 from .rows import place_name
@@ -26,6 +26,9 @@ REACH = (*STORY[:3], *FALLBACK, "and own heads only", "and overlap")
 ENDS = ("stock", "stock, mma", "and overlap")
 """Rungs at other batches, at other maximum contexts, and elsewhere."""
 
+BY_TOKEN = ("and own heads only", "and fused routing", "and overlap")
+"""Of a layer that is routed by token, whose router alone differs: in torch, fused, and beside side streams."""
+
 
 def plan_decode(params: Any, options: dict) -> list[Probe]:
     """All of it for these parameters; options: of the step, of which those in DEFAULTS are taken, and layers."""
@@ -36,28 +39,35 @@ def plan_decode(params: Any, options: dict) -> list[Probe]:
     if "swa" in layers:
         key.append(_points(params, options, "swa", groups[0] + groups[1]))
     timed = [*key, *plan_buckets(params, options), *told, *plan_compile(params, options, timed=True), *far]
+    if "swa" in layers and options.get("routing", "score") == "score":
+        by_token = [(*groups[0][0][:3], BY_TOKEN, True)]
+        timed.append(_points(params, options | {"routing": "hash"}, "swa", by_token))
+    timed += plan_indexed(params, options, timed=True)
     return [*before(params, options), *filter(None, timed)]
 
 
 def before(params: Any, options: dict) -> list[Probe]:
     """What only compiles, side by side, for those that time."""
-    return [*plan_compile(params, options, timed=False), *plan_warm(params, options)]
+    compiled = (*plan_compile(params, options, timed=False), *plan_indexed(params, options, timed=False))
+    return [*compiled, *plan_warm(params, options)]
 
 
 def places(batches: list[int], contexts: list[int], max_contexts: list[int]) -> list[list[tuple]]:
     """Groups of (batch, context, max_context, rungs, whether kernels are looked at), the most wanted first.
 
-    The place of all rungs; other batches and maximum contexts; other contexts, with the largest and the least batch
-    there behind them.
+    The place of all rungs; other batches and maximum contexts; other contexts, first at the first batch, then at the
+    largest and the least, then at others. Kernels are looked at in all of the first two, and at the longest context.
     """
     batch, context, most = near(batches, KEY_BATCH), near(contexts, KEY_CONTEXT), min(max_contexts)
-    key = [(batch, context, most, (*LADDER, *FALLBACK), True)]
+    key = [(batch, context, most, (*LADDER, *AUTO, *FALLBACK), True)]
     extremes = [b for b in sorted({min(batches), max(batches)}) if b != batch]
+    rest = [b for b in batches if b not in (batch, *extremes)]
     told = [(other, context, most, STORY, True) for other in extremes]
     told += [(batch, context, other, REACH, True) for other in max_contexts if other != most]
-    told += [(other, context, most, ENDS, False) for other in batches if other not in (batch, *extremes)]
+    told += [(other, context, most, STORY, True) for other in rest]
     others = [other for other in contexts if other != context and other <= most]
-    far = [(b, c, most, ENDS, False) for of in ([batch], extremes) for c in others for b in of]
+    longest = max([context, *others])
+    far = [(b, c, most, ENDS, c == longest) for of in ([batch], extremes, rest) for c in others for b in of]
     return [key, told, far]
 
 
@@ -88,8 +98,13 @@ def _points(params, options, kind: str, group: list[tuple]) -> Probe | None:
         seed=params.seed,
         exclusive=True,
         deadline=params.deadline,
-        label=f"decode sweep: {kind}, {place_name(asked[0])}" + (f" and {len(asked) - 1} more" if asked[1:] else ""),
+        label=f"decode sweep: {kind}, {_routing(options)}{place_name(asked[0])}"
+        + (f" and {len(asked) - 1} more" if asked[1:] else ""),
     )
+
+
+def _routing(options: dict) -> str:
+    return "hash routing, " if options["step"].get("routing") == "hash" else ""
 
 
 def _place(kind: str, batch: int, context: int, most: int, rungs: tuple[str, ...], profile: bool) -> dict:

@@ -19,6 +19,7 @@ UNITS: dict[str, list[tuple[dict, tuple[str, ...]]]] = {
     ],
     "mma attention, 64 heads": [({"padded": True}, ("attend",))],
     "mma attention, own heads": [({}, ("attend",))],
+    "auto attention, 64 heads": [({"kernel": "auto", "padded": True}, ("attend",))],
     "bounded indexer, routing": [({}, ("select", "route", "combine"))],
     "mHC, compressors": [({}, ("enter", "between", "leave", "compress", "compress_keys"))],
     "heads and rows": [

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+from ..measure.decode_model import routing
 from ..measure.decode_variants import CHAIN
 from ..measure.kernel_classes import CLASSES
 from . import words
@@ -31,13 +32,13 @@ def layers(points: list[dict]) -> Block:
     first: dict[tuple, float] = {}
     rows, key = [], fullest(timed)
     for p in timed:
-        place = (p["layer"], p["batch"], p["context"], p["max_context"])
+        place = (_kind(p), p["batch"], p["context"], p["max_context"])
         first.setdefault(place, p["median_us"])
         classes = [f"{p['classes'][c]:.1f}" for c in CLASSES] if p.get("classes") else [None] * len(CLASSES)
         launches = sum(p["launches"].values()) if p.get("launches") else p.get("nodes")
         rows.append(
             [
-                p["layer"], p["batch"], f"{p['context']} of {p['max_context']}", p["variant"], f"{p['median_us']:.1f}",
+                _kind(p), p["batch"], f"{p['context']} of {p['max_context']}", p["variant"], f"{p['median_us']:.1f}",
                 f"{first[place] / p['median_us']:.2f}x", f"{p['tokens_per_second']:,.0f}", *classes,
                 None if between(p) is None else f"{between(p):.1f}", f"{launches:.0f}" if launches else None,
                 _unmatched(p), *([_called(p)] if called else []),
@@ -49,6 +50,11 @@ def layers(points: list[dict]) -> Block:
     if len(shown) < len(rows):
         found += details(f"All {len(rows)} rows", table(columns, rows, caption))
     return found + paragraph(" ".join(slower(timed)))
+
+
+def _kind(p: dict) -> str:
+    """`csa`; `swa, hash routing` of one that is routed by token."""
+    return p["layer"] if routing(p) == "score" else f"{p['layer']}, {routing(p)} routing"
 
 
 def fullest(points: list[dict]) -> tuple:
@@ -99,7 +105,7 @@ def slower(timed: list[dict]) -> list[str]:
     the samples spread; one alone where none does."""
     places: dict[tuple, dict[str, dict]] = {}
     for p in timed:
-        places.setdefault((p["layer"], words.point(p)), {})[p["variant"]] = p
+        places.setdefault((_kind(p), words.point(p)), {})[p["variant"]] = p
     steps, found = 0, []
     for (layer, point), here in places.items():
         for before, after in pairwise(here[name] for name in CHAIN if name in here):
