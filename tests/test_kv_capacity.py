@@ -24,12 +24,16 @@ def test_rows_are_those_of_the_caches():
 
 
 def test_parameters_are_those_of_the_layers():
-    """One GPU has all, and of eight each has what the decode step's rank of eight has."""
-    for gpus in (1, 8):
+    """One GPU has all, and of eight each has what the decode step's rank of eight has; with data-parallel attention all
+    heads with their projections, that is the backbone of one GPU that is alone."""
+    for gpus, attention in ((1, "tensor"), (8, "tensor"), (1, "data"), (8, "data")):
         ours = dict.fromkeys(("experts", "backbone", "bf16", "mHC"), 0)
         for kind, layers in kv.LAYERS.items():
+            alone = names_of(SIZES["flash"].rank(1), kind, "score")
             for name, (size, what) in names_of(SIZES["flash"].rank(gpus), kind, "score").items():
                 group = "experts" if name.partition(".")[0] in ("experts", "shared") else "backbone"
+                if group == "backbone" and attention == "data":
+                    size = alone[name][0]
                 if name.endswith(".mix"):
                     group = "mHC"
                 elif "compress" in name or name in ("router", "index.weights"):
@@ -37,7 +41,7 @@ def test_parameters_are_those_of_the_layers():
                 if what == "linear":
                     ours[group] += layers * math.prod(size)
         ours["bf16"] += 2 * 129280 * 4096 // gpus
-        assert {n: shared // gpus + repeated for n, (_, shared, repeated) in kv.parameters().items()} == ours
+        assert {n: shared // gpus + repeated for n, (_, shared, repeated) in kv.parameters(attention).items()} == ours
     assert sum(shared + repeated for _, shared, repeated in kv.parameters().values()) == pytest.approx(284e9, rel=0.01)
 
 
@@ -47,7 +51,9 @@ def test_tokens_by_hand():
     request += 2 * 128 * 585
     free = 0.9 * 150e9 - kv.weight_bytes(8)
     assert kv.tokens(150e9, 8, 0.9, pools, context) == pytest.approx(free / request * 4096)
-    assert kv.tokens(150e9, 8, 0.9, kv.Pools(attention="data"), context) == pytest.approx(8 * free / request * 4096)
+    whole = 43 * 64 * 512 * (1024 + 1024) + 43 * 8 * 1024 * 4096  # bytes of all heads and their output, in fp8
+    data = 8 * (free - 7 / 8 * whole) / request * 4096
+    assert kv.tokens(150e9, 8, 0.9, kv.Pools(attention="data"), context) == pytest.approx(data)
     assert kv.tokens(100e9, 1, 0.9, pools) == 0, "the weights of one GPU alone are larger"
     assert sum(row["share"] for row in kv.by_layer(pools, context)) == pytest.approx(1)
     assert sum(row["request_bytes"] for row in kv.by_layer(pools, context)) == pytest.approx(request)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 ASSUMED = (
     "weights as published (MXFP4 experts with a scale byte for 32 values, the matmuls of the backbone in fp8, "
     "compressors and router in bf16, mHC in fp32, embedding and head in bf16, MTP left out); tensor parallelism shares "
-    "out experts, heads and vocabulary and repeats the rest; the memory fraction holds weights and caches, so that "
+    "out experts, heads and vocabulary and repeats the rest, and with data-parallel attention each GPU has all heads "
+    "and their output projections too; the memory fraction holds weights and caches, so that "
     "graphs, workspaces and fragmentation live in what is left; compressor rings in fp32"
 )
 
@@ -33,7 +34,7 @@ class Pools:
     cache: "fp8" (584 bytes a row, pages padded to a multiple of 576) or "bf16" (1024). keys: of the indexer, "fp8"
     (132) or "bf16" (256). window: "evicted", 128 tokens a request and layer; "kept", a row for every token of the
     context in every layer, as a pool without eviction has. attention: "tensor", every GPU holds every token, for there
-    is one latent head; "data", each GPU holds the requests that are its own.
+    is one latent head; "data", each GPU holds the requests that are its own, and all heads for them.
     """
 
     cache: str = "fp8"
@@ -77,24 +78,29 @@ def request_bytes(kind: str, pools: Pools) -> float:
     return found + 4 * values
 
 
-def weight_bytes(gpus: int) -> float:
-    """Bytes of weights on each of `gpus` GPUs."""
-    return sum(bytes_each * (shared / gpus + repeated) for bytes_each, shared, repeated in parameters().values())
+def weight_bytes(gpus: int, attention: str = "tensor") -> float:
+    """Bytes of weights on each of `gpus` GPUs. attention: as in Pools."""
+    found = parameters(attention).values()
+    return sum(bytes_each * (shared / gpus + repeated) for bytes_each, shared, repeated in found)
 
 
-def parameters() -> dict[str, tuple[float, int, int]]:
-    """{what: (bytes a parameter, parameters that GPUs share out, parameters that each of them has)}; norms left out."""
+def parameters(attention: str = "tensor") -> dict[str, tuple[float, int, int]]:
+    """{what: (bytes a parameter, parameters that GPUs share out, parameters that each of them has)}; norms left out.
+
+    attention: as in Pools; what is of its heads is shared out by "tensor" alone.
+    """
     layers = sum(LAYERS.values())
     latents = layers * HIDDEN * (Q_RANK + HEAD_DIM)  # to the query's and the key-value's
     heads = layers * HEADS * HEAD_DIM * (Q_RANK + O_RANK)
-    output = layers * GROUPS * O_RANK * HIDDEN
+    heads += layers * GROUPS * O_RANK * HIDDEN  # their output projections
+    shared, repeated = (heads, 0) if attention == "tensor" else (0, heads)
     index_queries = LAYERS["csa"] * Q_RANK * HEADS * INDEX_DIM
     # values and gates, twice where windows overlap
     pooled = LAYERS["csa"] * 4 * (HEAD_DIM + INDEX_DIM) + LAYERS["hca"] * 2 * HEAD_DIM
     scores = LAYERS["csa"] * HEADS + layers * EXPERTS
     return {
         "experts": (4.25 / 8, layers * (EXPERTS + 1) * 3 * HIDDEN * EXPERT_WIDTH, 0),
-        "backbone": (1.0, heads + output, latents + index_queries),
+        "backbone": (1.0, shared, repeated + latents + index_queries),
         "bf16": (2.0, 2 * VOCABULARY * HIDDEN, (pooled + scores) * HIDDEN),
         "mHC": (4.0, 0, layers * 2 * 24 * 4 * HIDDEN),
     }
@@ -107,7 +113,7 @@ def tokens(gpu_bytes: float, gpus: int, fraction: float, pools: Pools, context: 
     """
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction: {fraction}; allowed: above 0, up to 1")
-    free = max(0.0, fraction * gpu_bytes - weight_bytes(gpus))
+    free = max(0.0, fraction * gpu_bytes - weight_bytes(gpus, pools.attention))
     request = sum(n * (context * token_bytes(k, pools) + request_bytes(k, pools)) for k, n in LAYERS.items())
     groups = gpus if pools.attention == "data" else 1
     return groups * free / request * context
