@@ -9,7 +9,17 @@ from capturebook.chain.folder import RunFolder
 from capturebook.measure import decode_compile, decode_model, decode_story, targets_parts
 from capturebook.measure.decode_variants import LADDER
 from capturebook.measure.rows import sweep_points
-from capturebook.report import figures_decode, figures_decode_jobs, figures_decode_layers, figures_targets
+from capturebook.report import (
+    draw,
+    figures,
+    figures_decode,
+    figures_decode_jobs,
+    figures_decode_layers,
+    figures_sweep,
+    figures_targets,
+    sections,
+)
+from capturebook.report.run_data import RunData
 
 
 def test_the_recorded_run_on_an_h200(repo):
@@ -118,6 +128,37 @@ def test_the_recorded_run_compiled(repo):
     assert "1.45 times as fast as 'and own heads only' captured, the fastest of those not compiled" in said[1]
     assert "In the 14 replays that were held to float64 no layer was off by more than 0.024" in shown
     assert "replayed 148 times" in shown and "in the 28 after which it was looked for" in shown
+
+
+def test_what_ran_is_named(repo):
+    """In the figure of when it ran each probe by what it was asked, and the evidence by what is there: no builds."""
+    run = repo / "outputs" / "h200-decode-step"
+    records, _ = RunFolder.open(run).records()
+    rows = figures.timeline(records).text.splitlines()
+    assert not [row for row in rows if row.startswith("sweep ")]
+    for text in (
+        "warm mma attention, own heads batch=64",
+        "compile own heads only, whole step compiled hca batch=64 context=2048 max_context=131072 timed",
+        "buckets",
+        "swa batch 64, context 8192 of 131072; batch 1,",
+    ):
+        assert any(row.startswith(text) for row in rows), text
+    (evidence,) = [s for s in sections.sections(RunData.open(run)) if s.id == "evidence"]
+    assert [part.text.splitlines()[0] for part in evidence.parts[1:]] == ["Sweeps (39)"]
+
+
+def test_titles_of_the_indexers_panels_fit(repo, monkeypatch):
+    """None is wider than its panel: beside each other they would overlap, the last would be cut."""
+    drawn = []
+    monkeypatch.setattr(draw, "figure", lambda wide, *others: drawn.append(wide))
+    records, _ = RunFolder.open(repo / "outputs" / "h200-indexer").records()
+    figures_sweep.sweep(sweep_points(records))
+    drawn[0].canvas.draw()
+    panels = [axes for axes in drawn[0].axes if axes.get_visible()]
+    titles = [axes.title if axes.get_title() else axes._left_title for axes in panels]
+    assert len(panels) == 6
+    for axes, title in zip(panels, titles):
+        assert title.get_text() and title.get_window_extent().width <= axes.get_window_extent().width
 
 
 def median(record, variant: str) -> float:

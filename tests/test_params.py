@@ -244,6 +244,8 @@ def test_presets_state_the_machine_they_are_named_after():
     h200, pro = validate(load_preset("h200")), validate(load_preset("rtx_pro_6000"))
     assert 90 in h200.targets and 4 < h200.dram_tb_s < 4.8 and 700 < h200.tensor_tflops < 989
     assert pro.targets[0] == 120 and pro.dram_tb_s == 1.79
+    for glue in (validate(load_preset(name)) for name in ("glue", "glue_mhc")):
+        assert (glue.dram_tb_s, glue.tensor_tflops) == (h200.dram_tb_s, h200.tensor_tflops) and 64 in glue.batches
     other = validate(load_preset("gpu"))
     assert other.dram_tb_s == other.tensor_tflops == other.memory_gib == 0
     assert validate(load_preset("own_kernel")).subject == "examples/own_kernel.py:build"

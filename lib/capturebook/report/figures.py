@@ -6,7 +6,7 @@ from textwrap import wrap
 from matplotlib.patches import Patch, Rectangle
 
 from ..records import Arm, Record
-from . import draw, words
+from . import draw, tables, words
 from .block import Block, paragraph, table
 
 PLAIN = Arm()
@@ -128,7 +128,7 @@ def timeline(records: list[Record]) -> Block:
     span = max(_stamp(r.ended) for r in timed) - start
     rows = [[r.notebook, "notebook", _badge(r), f"{_stamp(r.started) - start:.1f}", f"{r.seconds:.1f}"] for r in books]
     rows += [
-        [words.where(r.arm, PLAIN) or r.payload.get("kernel", r.kind), r.kind, _badge(r),
+        [tables.what(r, PLAIN), r.kind, _badge(r),
          f"{_stamp(r.started) - start:.1f}", f"{r.seconds:.1f}"] for r in probes
     ]  # fmt: skip
     data = table(["What", "Kind", "Status", "Start (s)", "Took (s)"], rows)

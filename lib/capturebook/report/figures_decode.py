@@ -48,8 +48,9 @@ def model(points: list[dict]) -> Block:
     alt += f"most tokens a second: {best['tokens_per_second']:,.0f} with {best['variant']} at batch {best['batch']}."
     caption = (
         f"At {words.point(rows[0])}, extrapolated to {extrapolated(rows)}, from a layer of each kind of 2 + 21 + 20 "
-        f"({of}). Bars: GPU time of the layers by class in profiled replays, {_shorter(rows)}; "
-        "rungs with side streams have a total alone. Sampling, communication and scheduling are not in it."
+        f"({of}). Frames: the time of a step. Bars: GPU time of the layers by class in profiled "
+        f"replays, {_shorter(rows)}; rungs with side streams have a frame alone. Sampling, communication and "
+        "scheduling are not in it."
     )
     return draw.figure(_draw(rows, 7.2), alt, caption, data, _draw(rows, draw.NARROW))
 
@@ -96,8 +97,7 @@ def _draw(rows: list[dict], width: float):
                 if row["classes"]:
                     axes.barh(middle, row["classes"][group] / 1e3, 0.17, left, color=colour, label=group)
                     left += row["classes"][group] / 1e3
-            if not row["classes"]:
-                axes.barh(middle, row["us"] / 1e3, 0.17, fill=False, edgecolor=draw.MUTED, label="total")
+            axes.barh(middle, row["us"] / 1e3, 0.17, fill=False, edgecolor=draw.MUTED, label="total")
         axes.set_xlabel("ms of a step")
         handles, labels = axes.get_legend_handles_labels()
         seen = dict(zip(labels, handles))

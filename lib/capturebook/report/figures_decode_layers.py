@@ -12,8 +12,8 @@ from .decode_rank import rank
 NOT_HERE = "No layer of the decode step was timed here."
 
 KERNELS = (
-    "mma is the tl.dot kernel, which auto takes too where the heads are no multiple of 64; for 64 heads it takes "
-    "Gluon kernels on sm_90, but for long lists of few requests"
+    "The kernel mma is tl.dot's, which auto takes too where the heads are no multiple of 64; for 64 heads it takes "
+    "Gluon kernels on sm_90, but for long lists of few requests."
 )
 """What the rungs' names of attention kernels mean: see `kernels.sparse_mla.paths`."""
 
@@ -45,10 +45,10 @@ def layers(points: list[dict]) -> Block:
             ]
         )  # fmt: skip
     shown = [row for row, p in zip(rows, timed) if (p["batch"], p["context"], p["max_context"]) == key]
-    caption = f"A layer of V4-Flash on {rank(timed)}. {_said(timed, called)}"
-    found = table(columns, shown, caption)
+    of = f"A layer of V4-Flash on {rank(timed)}"
+    found = paragraph(f"{of}. {_said(timed, called)}") + table(columns, shown)
     if len(shown) < len(rows):
-        found += details(f"All {len(rows)} rows", table(columns, rows, caption))
+        found += details(f"All {len(rows)} rows", table(columns, rows, of))
     return found + paragraph(" ".join(slower(timed)))
 
 
@@ -74,12 +74,12 @@ def between(point: dict) -> float | None:
 def _said(timed: list[dict], called: bool) -> str:
     """What the columns mean."""
     looked = sorted({p.get("profiled", 1) for p in timed if p.get("classes")})
-    said = f"{KERNELS[0].upper()}{KERNELS[1:]}."
+    said = KERNELS
     if looked:
         said += (
-            f" Classes: the mean of {words.span(looked)} profiled replays; between kernels: the time less their sum. "
-            "Unmatched: launches of a layer that the plain run has under no such name, gemm or glue by their own; "
-            "renamed: as many as it has left, of the same classes in their order."
+            f" Classes: the mean of {words.counted(looked[-1], 'profiled replay')} at most; between kernels: the time "
+            "less their sum. Unmatched: launches of a layer that the plain run has under no such name, gemm or glue by "
+            "their own; renamed: as many as it has left, of the same classes in their order."
         )
     return said + (" Uncaptured: launched from Python, median (least to most), the host's time." if called else "")
 

@@ -101,12 +101,11 @@ def _series(p: dict) -> str:
 
 
 def _title(panel: tuple, axis: str) -> str:
+    """The shape on a line of its own: with the sizes beside it a title is wider than its panel."""
     size, most, shape = panel
-    if shape and not most:
-        return f"{shape}\n{'context' if axis == 'batch' else 'batch'} {size:,}" if size else shape
-    shown = [shape] if shape else []
-    shown += [f"{'context' if axis == 'batch' else 'batch'} {size:,}"] if size else []
-    return ", ".join([*shown, *([f"room for {most:,}"] if most else [])])
+    sizes = [f"{'context' if axis == 'batch' else 'batch'} {size:,}"] if size else []
+    sizes += [f"room for {most:,}"] if most else []
+    return "\n".join(filter(None, [shape, ", ".join(sizes)]))
 
 
 def _panels(panels: list[tuple], axis: str) -> str:

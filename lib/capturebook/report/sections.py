@@ -25,6 +25,19 @@ from . import (
 from .block import Block, details, heading, link, paragraph, table
 from .run_data import RunData
 
+KINDS = {
+    "build": "builds",
+    "interpret": "interpreted kernels",
+    "trace": "traces",
+    "floor": "floors",
+    "sweep": "sweeps",
+    "gain": "gains",
+    "counters": "counters",
+    "notebook": "notebooks",
+    "launch": "launches",
+}
+"""Kinds of records beside steps, as a heading names them."""
+
 
 @dataclass(frozen=True)
 class Section:
@@ -125,7 +138,7 @@ def _evidence(data: RunData) -> list[Block]:
     groups = [
         ("Controls", [r for r in ran if r.role == "control"], False),
         ("Steps", [r for r in ran if r.kind == "step" and r.role != "control"], False),
-        ("Builds and everything else", [r for r in ran if r.kind != "step"], True),
+        (_kinds(others := [r for r in ran if r.kind != "step"]), others, True),
     ]
     blocks = [
         paragraph(
@@ -138,6 +151,13 @@ def _evidence(data: RunData) -> list[Block]:
             inner = tables.evidence(group, data.asked, data.verdict["records"])
             blocks.append(details(f"{title} ({len(group)})", inner) if folded else heading(title) + inner)
     return blocks
+
+
+def _kinds(records: list[Record]) -> str:
+    """`Builds and sweeps`: what these records are of, in the order of KINDS."""
+    there = {r.kind for r in records}
+    named = words.listed([name for kind, name in KINDS.items() if kind in there] or [""])
+    return named[:1].upper() + named[1:]
 
 
 def _timeline(data: RunData) -> Block:

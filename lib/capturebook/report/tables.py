@@ -20,7 +20,7 @@ def evidence(records: list[Record], base: Arm | None = None, deciding: list[str]
     """
     rows = [
         [
-            Markup('{}<br><code class="tag id">{}</code>').format(_what(r, base), r.probe),
+            Markup('{}<br><code class="tag id">{}</code>').format(what(r, base), r.probe),
             _role(r, r.probe in deciding),
             _ended(r),
             _root(r),
@@ -46,7 +46,8 @@ def _role(r: Record, deciding: bool) -> str:
     return ", ".join(filter(None, [role, "deciding" if deciding else ""]))
 
 
-def _what(r: Record, base: Arm | None) -> str:
+def what(r: Record, base: Arm | None) -> str:
+    """What a probe was of: an arm as it differs from `base`, a control by its name, else what it was asked."""
     if r.arm is None:
         return _point(r.subject.options) if r.subject and r.subject.options else r.kind
     if r.arm.variant == "control":
@@ -56,9 +57,10 @@ def _what(r: Record, base: Arm | None) -> str:
 
 def _point(options: dict) -> str:
     """What a build, sweep or interpreter probe was asked, from its subject's options."""
-    plain = ("kernel", "config", "target", "unit", "compiled", "layer")
+    plain = ("part", "kernel", "config", "target", "unit", "compiled", "layer")
     named = ("batch", "sizes", "heads", "context", "max_context")
     found = [str(options[n]) for n in plain if n in options] + [f"{n}={options[n]}" for n in named if n in options]
+    found += ["timed"] if options.get("timed") else []
     return " ".join([*found, "; ".join(map(place_name, options.get("places", [])))]).strip()
 
 
@@ -175,7 +177,7 @@ def skipped(records: list[Record], base: Arm | None = None) -> Block:
             words.badge(status, status.replace("_", " ")),
             kind,
             len(group),
-            _several(list(dict.fromkeys(_what(r, base) for r in group))),
+            _several(list(dict.fromkeys(what(r, base) for r in group))),
         ]
         for (reason, status, kind), group in groups.items()
     ]
