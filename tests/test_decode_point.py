@@ -72,8 +72,8 @@ def test_as_many_replays_are_profiled_as_a_sample_has(monkeypatch):
     monkeypatch.setattr(kernel_classes, "profile", profile)
     monkeypatch.setattr(kernel_classes, "parted", dict)
     monkeypatch.setattr(kernel_classes, "launched", lambda seen: seen)
-    seen = {"us": {"glue": 6.0}, "launches": {"glue": 3.0}, "top": [], "unmatched": 3.0}
-    seen["renamed"] = [{"kernel": "a", "plain": "b", "class": "moe", "launches": 6.0}]
+    seen = {"us": {"glue": 6.0}, "launches": {"glue": 3.0}, "top": []}
+    seen["others"] = [{"kernel": "a", "plain": "b", "class": "moe", "launches": 6.0}]
     given = []
     monkeypatch.setattr(kernel_classes, "times", lambda replays, order: given.append((replays, order)) or seen)
     monkeypatch.setattr(decode_variants, "function", lambda stack, switches, label: step("plain"))
@@ -86,8 +86,7 @@ def test_as_many_replays_are_profiled_as_a_sample_has(monkeypatch):
     found = decode_profile.classes(point)
     assert given == [([[("replay", 7)], [("replay", 8)], [("replay", 9)]], [("plain", 7)])]
     assert found["stock"]["classes"] == {"glue": 2.0} and found["stock"]["launches"] == {"glue": 1.0}
-    assert (found["stock"]["unmatched"], found["stock"]["profiled"]) == (1.0, 3)
-    assert found["stock"]["renamed"][0]["launches"] == 2.0
+    assert found["stock"]["profiled"] == 3 and found["stock"]["others"][0]["launches"] == 2.0
     assert found["and overlap"] == {"classes": None, "first_call_s": 0.5}
 
 

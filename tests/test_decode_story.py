@@ -204,9 +204,11 @@ def test_launches_without_a_class_and_calls_from_python_are_shown():
     point |= {"called_us": 7000.0, "called_least_us": 6000.0, "called_most_us": 17000.0}
     old = figures_decode_layers.layers([point | {"unmatched": 9}])
     assert any(line.split()[-5:] == ["3", "7000", "(6000", "to", "17000)"] for line in _lines(old)), "9 of three layers"
-    renamed = [{"kernel": "a", "plain": "b", "class": "moe", "launches": 3.0}]
-    new = figures_decode_layers.layers([point | {"unmatched": 2.0, "renamed": renamed, "profiled": 8}])
+    others = [{"kernel": "a", "plain": "b", "class": "moe", "launches": 3.0}]
+    others.append({"kernel": "c", "plain": None, "class": "glue", "launches": 2.0})
+    new = figures_decode_layers.layers([point | {"others": others, "profiled": 8}])
     assert "2, 3 renamed" in new.text and "the mean of 8 profiled replays at most" in new.text
+    assert "Not found by name: 'a' for 'b' (moe) and 'c' of no other name (glue)." in new.text
 
 
 def test_a_rung_that_gains_nothing():

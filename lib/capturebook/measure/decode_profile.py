@@ -44,8 +44,7 @@ def classes(point: Point, wanted: bool = True) -> dict[str, dict]:
             "classes": {group: us / point.layers for group, us in seen["us"].items()},
             "launches": {group: count / point.layers for group, count in seen["launches"].items()},
             "top": [{**one, "us": one["us"] / point.layers} for one in seen["top"]],
-            "renamed": [{**one, "launches": one["launches"] / point.layers} for one in seen["renamed"]],
-            "unmatched": seen["unmatched"] / point.layers,
+            "others": [{**one, "launches": one["launches"] / point.layers} for one in seen["others"]],
             "profiled": of[name],
         }
     return found

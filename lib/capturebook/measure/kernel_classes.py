@@ -110,21 +110,20 @@ def is_matmul(kernel: str) -> bool:
 
 
 def times(replays: list[list[dict]], order: list[tuple[str, str]]) -> dict:
-    """{"us": {class: GPU time of one replay}, "launches": {class: nodes}, "top": the longest kernels, "renamed":
-    [{"kernel", "plain", "class", "launches"}], "unmatched": nodes}, each the mean of the replays.
+    """{"us": {class: GPU time of one replay}, "launches": {class: nodes}, "top": the longest kernels, "others":
+    [{"kernel", "plain", "class", "launches"}], those that the plain run has under no such name}, means of the replays.
 
     replays: of the same graph, the events of each; order: what `launched` gave for the same step. The nth kernel of a
     name has the class of the nth of that name there; see `_matched` for the others. A kernel's time begins where all
     before it have ended: one that starts early only waits for them until then.
     """
     us, launches, by_kernel = dict.fromkeys(CLASSES, 0.0), dict.fromkeys(CLASSES, 0.0), {}
-    renamed: Counter[tuple[str, str, str]] = Counter()
-    unmatched, each = 0, 1 / len(replays)
+    unnamed: Counter[tuple[str, str | None, str]] = Counter()
+    each = 1 / len(replays)
     for events in replays:
         work, ended = sorted(_work(events), key=lambda event: event["ts"]), float("-inf")
-        groups, others, unknown = _matched([event["name"] for event in work], order)
-        renamed.update(others)
-        unmatched += unknown
+        groups, others = _matched([event["name"] for event in work], order)
+        unnamed.update(others)
         for event, group in zip(work, groups):
             end = event["ts"] + event["dur"]
             spent = max(0.0, end - max(event["ts"], ended)) * each
@@ -137,21 +136,20 @@ def times(replays: list[list[dict]], order: list[tuple[str, str]]) -> dict:
         "us": us,
         "launches": launches,
         "top": [{"kernel": kernel, "class": group, "us": spent} for (kernel, group), spent in top],
-        "renamed": [
-            {"kernel": kernel[:80], "plain": plain[:80], "class": group, "launches": n * each}
-            for (kernel, plain, group), n in renamed.items()
+        "others": [
+            {"kernel": kernel[:80], "plain": plain and plain[:80], "class": group, "launches": n * each}
+            for (kernel, plain, group), n in unnamed.items()
         ],
-        "unmatched": unmatched * each,
     }
 
 
-def _matched(names: list[str], order: list[tuple[str, str]]) -> tuple[list[str], list[tuple[str, str, str]], int]:
-    """(class of each launch of a replay, (its name, the plain run's, class) of those renamed, how many are unknown).
+def _matched(names: list[str], order: list[tuple[str, str]]) -> tuple[list[str], list[tuple[str, str | None, str]]]:
+    """(class of each launch of a replay, (its name, the plain run's, class) of those that are not found by name).
 
     What the plain run has under no such name, and what of it is left: if they are as many, the one is the other in the
     order of launches, under another name. On an H200 the first place of each process had three such launches a layer,
     and three fewer of "moe" than its later places, where all were found by name (which they are was not looked at). If
-    they are not as many, a matmul by its name is "gemm", the rest "glue", and they count as unknown.
+    they are not as many, a matmul by its name is "gemm", the rest "glue", and the plain run's name is None.
     """
     places: dict[str, list[int]] = {}
     for at, (name, _) in reversed(list(enumerate(order))):
@@ -160,12 +158,11 @@ def _matched(names: list[str], order: list[tuple[str, str]]) -> tuple[list[str],
     left = sorted(at for of in places.values() for at in of)
     strangers = [number for number, at in enumerate(found) if at is None]
     if len(left) == len(strangers):
-        renamed = [(names[number], *order[at]) for number, at in zip(strangers, left)]
-        other, unknown = {number: order[at][1] for number, at in zip(strangers, left)}, 0
+        others = {number: (names[number], *order[at]) for number, at in zip(strangers, left)}
     else:
-        other = {number: "gemm" if is_matmul(names[number]) else "glue" for number in strangers}
-        renamed, unknown = [], len(strangers)
-    return [other[number] if at is None else order[at][1] for number, at in enumerate(found)], renamed, unknown
+        others = {n: (names[n], None, "gemm" if is_matmul(names[n]) else "glue") for n in strangers}
+    groups = [others[number][2] if at is None else order[at][1] for number, at in enumerate(found)]
+    return groups, list(others.values())
 
 
 def _work(events: list[dict]) -> list[dict]:

@@ -79,7 +79,7 @@ def _said(timed: list[dict], called: bool) -> str:
         said += (
             f" Classes: the mean of {words.counted(looked[-1], 'profiled replay')} at most; between kernels: the time "
             "less their sum. Unmatched: launches of a layer that the plain run has under no such name, gemm or glue by "
-            "their own; renamed: as many as it has left, of the same classes in their order."
+            f"their own; renamed: as many as it has left, of the same classes in their order.{_names(timed)}"
         )
     return said + (" Uncaptured: launched from Python, median (least to most), the host's time." if called else "")
 
@@ -87,10 +87,24 @@ def _said(timed: list[dict], called: bool) -> str:
 def _unmatched(p: dict) -> str | None:
     if not p.get("classes"):
         return None
-    # runs without "renamed" count those of all layers of the step
-    number = p.get("unmatched", 0) / (1 if "renamed" in p else p.get("layers", 1))
-    renamed = sum(one["launches"] for one in p.get("renamed", []))
-    return f"{number:.0f}" + (f", {renamed:.0f} renamed" if renamed else "")
+    if "others" not in p:  # earlier runs have the number of those in all layers of the step, and no names
+        return f"{p.get('unmatched', 0) / p.get('layers', 1):.0f}"
+    unknown, renamed = (
+        sum(one["launches"] for one in p["others"] if (one["plain"] is None) == alone) for alone in (True, False)
+    )
+    return f"{unknown:.0f}" + (f", {renamed:.0f} renamed" if renamed else "")
+
+
+def _names(timed: list[dict]) -> str:
+    """Which launches the plain runs had under another name, or not at all."""
+    found: dict[tuple, dict[str, None]] = {}
+    for one in (one for p in timed for one in p.get("others", [])):
+        found.setdefault((one["kernel"], one["plain"]), {})[one["class"]] = None
+    named = [
+        f"{kernel!r} {'of no other name' if plain is None else f'for {plain!r}'} ({', '.join(groups)})"
+        for (kernel, plain), groups in found.items()
+    ]
+    return f" Not found by name: {words.listed(named)}." if named else ""
 
 
 def _called(p: dict) -> str | None:
