@@ -219,10 +219,10 @@ def test_a_rung_that_gains_nothing():
 
     ladder = [point("stock", 100.0), point("stock, mma", 40.0), point("stock, bounded indexer", 90.0)]
     assert figures_decode_layers.slower([*ladder, point("mma, bounded indexer", 30.0)]) == [
-        "Each rung takes less time than the one before it, in all 2 pairs of rungs of a place."
+        "Each rung takes less time than the one before it, in all 2 pairs of neighbours."
     ]
     near = figures_decode_layers.slower([*ladder, point("mma, bounded indexer", 39.0, 41.0, 42.0)])
-    assert near[0].startswith("Of 2 pairs") and "41.0 µs, 'stock, mma' 40.0, equal within the spread" in near[1]
+    assert near[0].startswith("1 of 2 pairs") and "41.0 µs, 'stock, mma' 40.0, equal within the spread" in near[1]
     far = figures_decode_layers.slower([*ladder, point("mma, bounded indexer", 40.5, 41.0, 42.0)])
     assert "slower, by more than the samples spread (40.5 to 42.0, 40.0 to 40.0)" in far[1]
     assert figures_decode_layers.slower(ladder[:1]) == []

@@ -51,7 +51,7 @@ def test_what_lies_between_kernels_of_the_recorded_run(repo):
     assert row[-3:] == ["686", "5", "13059"], "15 launches of three layers were unmatched"
     told = figures_decode_layers.slower([p for p in points if p["us"]])
     assert told == [
-        "Of 90 pairs of rungs of a place 1 do not gain.",
+        "1 of 90 pairs of neighbouring rungs without a gain.",
         "swa at batch 256, context 8192 of 131072: 'and overlap' 343.8 µs, 'and fused routing' 341.5, equal within the "
         "spread of the samples (336.2 to 345.3, 335.0 to 344.9).",
     ]

@@ -135,8 +135,8 @@ def slower(timed: list[dict]) -> list[str]:
     if not steps:
         return []
     if not found:
-        return [f"Each rung takes less time than the one before it, in all {steps} pairs of rungs of a place."]
-    return [f"Of {steps} pairs of rungs of a place {len(found)} do not gain.", *found]
+        return [f"Each rung takes less time than the one before it, in all {steps} pairs of neighbours."]
+    return [f"{len(found)} of {steps} pairs of neighbouring rungs without a gain.", *found]
 
 
 def _span(p: dict) -> str:
