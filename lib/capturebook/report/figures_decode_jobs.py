@@ -83,8 +83,8 @@ def compiled(records: list[Record]) -> Block | None:
     rows = [_compiled_row(*key, group.get(False), group.get(True)) for key, group in groups.items()]
     caption = (
         f"One layer at {words.point(of_part(records, 'compile')[-1].subject.options)}; cold compilations ran side by "
-        "side with others. Over: the same layer captured as it is, in turns in the same process; the fastest: of those "
-        "that are not compiled there"
+        "side with others. Times are of a graph of this one layer. Over: the same layer captured as it is, in turns in "
+        "the same process; the fastest: of those that are not compiled there"
     )
     return title + paragraph(" ".join(said_of_compile(records))) + table(columns, rows, caption, stack=True)
 
