@@ -42,11 +42,15 @@ def test_a_table_is_kernels_in_order_with_times_in_us_and_shares():
 
 
 def test_kernels_go_to_the_calls_that_launched_them_or_to_none():
-    kernels = counters.kernels_of(table(*[(name, [TIME]) for name in "abc"]))
-    found = counters.shared_out(kernels, [[0, "auto", 2], [1, "auto", 1]])
-    assert [row["kernel"] for row in found[0, "auto"]] == ["a", "b"] and found[1, "auto"][0]["kernel"] == "c"
-    with pytest.raises(counters.CountersError, match="3 kernels counted, 2 launched"):
-        counters.shared_out(kernels, [[0, "auto", 2]])
+    mark = "at::cuda::<unnamed>::spin_kernel(long)"
+    kernels = counters.kernels_of(table(*[(name, [TIME]) for name in ("a", "b", mark, "c", mark)]))
+    found = counters.shared_out(kernels, [[0, "auto"], [1, "auto"]])
+    assert [row["kernel"] for row in found[0, "auto"]] == ["a", "b"]
+    assert [row["kernel"] for row in found[1, "auto"]] == ["c"]
+    with pytest.raises(counters.CountersError, match="2 calls counted, 1 made"):
+        counters.shared_out(kernels, [[0, "auto"]])
+    with pytest.raises(counters.CountersError, match="1 calls counted, 2 made"):
+        counters.shared_out(kernels[:-1], [[0, "auto"], [1, "auto"]])
 
 
 @pytest.mark.parametrize(
@@ -77,14 +81,16 @@ def test_the_command_adds_a_record_a_point_to_the_run(tmp_path, monkeypatch, cap
     run.mkdir()
     for name in ("run.json", "hypothesis.json", "environment.json", "records.jsonl"):
         (run / name).write_bytes((recorded / name).read_bytes())
-    calls = [[index, name, 1] for index, point in enumerate(points) for name in point["variants"]]
-    (tmp_path / "table").write_text(table(*[("kernel", [TIME, ISSUE, WAIT])] * len(calls)))
-    (tmp_path / "counts").write_text(json.dumps({"counts": calls, "left": {}, "gpu": "NVIDIA H200"}))
+    calls = [[index, name] for index, point in enumerate(points) for name in point["variants"]]
+    kernels = [("kernel", [TIME, ISSUE, WAIT]), ("spin_kernel(long)", [TIME])]
+    (tmp_path / "table").write_text(table(*kernels * len(calls)))
+    (tmp_path / "made").write_text(json.dumps({"calls": calls, "left": {}, "gpu": "NVIDIA H200"}))
     tool = tmp_path / "ncu"
     tool.write_text(
         "#!/bin/sh\n[ $1 = --version ] && echo 'Version 2025.3.1 (build 1) (public-release)' && exit\n"
         "while [ $1 != --log-file ]; do shift; done\n"
-        f'cp "{tmp_path}/table" "$2"\nfor last; do :; done\ncp "{tmp_path}/counts" "$last"\n'
+        f'cp "{tmp_path}/table" "$2"\nfor last; do :; done\n'
+        f'if [ -e "{tmp_path}/made" ]; then cp "{tmp_path}/made" "$last"; else cat "{tmp_path}/said" >&2; exit 1; fi\n'
     )
     tool.chmod(tool.stat().st_mode | stat.S_IEXEC)
     monkeypatch.setattr(command, "gpu_uuid", lambda: "GPU-0")
@@ -104,7 +110,12 @@ def test_the_command_adds_a_record_a_point_to_the_run(tmp_path, monkeypatch, cap
     assert cli.main(["counters", str(run), "--ncu", str(hangs), "--deadline", "1"]) == 3
     assert "not done after 1 s" in capsys.readouterr().err
     assert gone(int((tmp_path / "pid").read_text())), "what the tool started ends too"
-    os.remove(tmp_path / "counts")
+    os.remove(tmp_path / "made")
+    (tmp_path / "said").write_text("Traceback\nRuntimeError: no such slot\n")
+    (tmp_path / "table").write_text("==ERROR== The application returned an error code (1).\n")
+    assert cli.main(["counters", str(run), "--ncu", str(tool)]) == 3
+    assert "ncu: exit 1: RuntimeError: no such slot" in capsys.readouterr().err, "the process's own words, not ncu's"
+    (tmp_path / "said").write_text("")
     (tmp_path / "table").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
     assert cli.main(["counters", str(run), "--ncu", str(tool)]) == 3
     assert "may not read the GPU's counters" in capsys.readouterr().err

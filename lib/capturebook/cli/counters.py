@@ -40,7 +40,7 @@ def counters(args) -> int:
     run = _held(args.run)
     try:
         kernels, facts = _counted(own, tool, points, args.deadline)
-        found = own.shared_out(kernels, facts["counts"])
+        found = own.shared_out(kernels, facts["calls"])
         said = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout
         version = re.findall(r"Version ([\d.]+)", said)[-1:]
         for index, point in enumerate(points):
@@ -52,7 +52,8 @@ def counters(args) -> int:
         return INCOMPLETE
     finally:
         run.finish()
-    say(f"{len(kernels)} kernels of {len(points)} points counted; capturebook report {args.run} shows them")
+    number = sum(map(len, found.values()))
+    say(f"{number} kernels of {len(points)} points counted; capturebook report {args.run} shows them")
     if args.json:
         emit([{**point, "kernels": {n: found[i, n] for i, n in found if i == k}} for k, point in enumerate(points)])
     return COMPLETE
@@ -72,9 +73,9 @@ def _held(path: str) -> RunFolder:
 def _counted(own, tool: str, points: list[dict], deadline: float) -> tuple[list[dict], dict]:
     """(kernels in order of launch, what the process under ncu left). Raises CountersError."""
     with tempfile.TemporaryDirectory() as folder:
-        asked, counts, table = (Path(folder) / name for name in ("points.json", "counts.json", "table.csv"))
+        asked, made, table = (Path(folder) / name for name in ("points.json", "made.json", "table.csv"))
         asked.write_text(json.dumps(points))
-        line = own.command(tool, sys.executable, asked, counts, table)
+        line = own.command(tool, sys.executable, asked, made, table)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         process = subprocess.Popen(line, start_new_session=True, **pipes)
         try:
@@ -84,11 +85,13 @@ def _counted(own, tool: str, points: list[dict], deadline: float) -> tuple[list[
         finally:
             end_session(process)
         text = table.read_text() if table.exists() else printed
-        kernels = own.kernels_of(text)
-        if process.returncode or not counts.exists():
-            said = [text for text in (complaints or printed).strip().splitlines() if text][-1:]
-            raise own.CountersError(f"ncu: exit {process.returncode}: {' '.join(said)[:200]}")
-        return kernels, json.loads(counts.read_text())
+        if made.exists():
+            return own.kernels_of(text), json.loads(made.read_text())
+        said = complaints.strip().splitlines()[-1:]  # of the process under ncu: the end of its traceback
+        if said:
+            raise own.CountersError(f"ncu: exit {process.returncode}: {said[0][:200]}")
+        own.kernels_of(text)
+        raise own.CountersError(f"ncu: exit {process.returncode}, and the calls were not made")
 
 
 def _record(run: RunFolder, point: dict, kernels: dict, tool: str, gpu: str) -> Record:

@@ -1,9 +1,10 @@
 """Hardware counters of a sweep's points: what `ncu` runs, and its table as records.
 
 `main` runs under ncu: one process for all points, since ncu takes about 20 s to start on a host with an H200. It draws
-a point's inputs once, makes every variant's call before the counted one, and leaves beside the table how many kernels
-each call launches, from a captured graph: the table has kernels in order of launch and no names of calls. The counted
-call stands between cudaProfilerStart and cudaProfilerStop.
+a point's inputs once and makes every variant's call before the counted one, which stands between cudaProfilerStart and
+cudaProfilerStop. The table has kernels in order of launch and no names of calls, so a kernel that none of them launches
+follows each, and the names are left beside the table. (With a graph of the call captured instead, to count its kernels,
+the process ended with an error under ncu; why was not found out.)
 """
 
 import csv
@@ -33,6 +34,9 @@ STALLS = """barrier branch_resolve dispatch_stall gmma lg_throttle long_scoreboa
 mio_throttle no_instruction not_selected short_scoreboard sleeping wait""".split()
 """Why a warp waits: cycles for each instruction that is issued."""
 
+MARK = "spin_kernel"
+"""Of torch.cuda._sleep: it ends a call's kernels in the table."""
+
 SLOW = ("simt",)
 """Kernels without counters: ncu replays a call many times, and the stock kernel takes milliseconds."""
 
@@ -54,19 +58,17 @@ def asked(records: list[Record]) -> list[dict]:
     return [point for point in found.values() if point["variants"]]
 
 
-def command(ncu: str, python: str, points: Path, counts: Path, table: Path) -> list[str]:
+def command(ncu: str, python: str, points: Path, made: Path, table: Path) -> list[str]:
     """What to run: ncu, its table as CSV, and `main` under it."""
     metrics = [*FIELDS, *(STALL.format(reason) for reason in STALLS)]
     own = ["--profile-from-start", "off", "--clock-control", "none", "--csv", "--log-file", str(table)]
-    return [ncu, *own, "--metrics", ",".join(metrics), python, "-m", __name__, str(points), str(counts)]
+    return [ncu, *own, "--metrics", ",".join(metrics), python, "-m", __name__, str(points), str(made)]
 
 
-def main(points: Path, counts: Path) -> None:
-    """The process under ncu: writes {"counts": [[point, variant, kernels], ...], "left": {...}, "gpu"} to `counts`."""
+def main(points: Path, made: Path) -> None:
+    """The process under ncu: writes {"calls": [[point, variant], ...], "left": {...}, "gpu"} to `made`."""
     import torch
 
-    from ..probes.graph import describe
-    from . import timing
     from .sweep import calls_of
     from .sweep_point import Size, draw, with_heads
 
@@ -76,13 +78,12 @@ def main(points: Path, counts: Path) -> None:
         inputs = draw(a, Size(1, *_slots(a)), given["seed"], "cuda")
         for name, calls in calls_of(a, inputs, reasons).items():
             torch.cuda.synchronize()
-            kernels = sum(describe(timing.capture(calls, keep=True).raw_cuda_graph())["kernels"].values())
             counted(calls[0])
-            done.append([index, name, kernels])
+            done.append([index, name])
         left |= {f"{index} {name}": reason for name, reason in reasons.items()}
         torch.cuda.empty_cache()
-    facts = {"counts": done, "left": left, "gpu": torch.cuda.get_device_name()}
-    counts.write_text(json.dumps(facts))
+    facts = {"calls": done, "left": left, "gpu": torch.cuda.get_device_name()}
+    made.write_text(json.dumps(facts))
 
 
 def _slots(a: dict) -> tuple[int, int]:
@@ -98,11 +99,12 @@ def _slots(a: dict) -> tuple[int, int]:
 
 
 def counted(call: Callable[[], Any]) -> None:
-    """One call, in ncu's sight."""
+    """One call and the mark behind it, in ncu's sight."""
     import torch
 
     torch.cuda.cudart().cudaProfilerStart()
     call()
+    torch.cuda._sleep(1)
     torch.cuda.synchronize()
     torch.cuda.cudart().cudaProfilerStop()
 
@@ -127,7 +129,8 @@ def kernels_of(table: str) -> list[dict]:
     for row in rows:
         grid = [int(size) for size in row["Grid Size"].strip("()").split(",")]
         block = [int(size) for size in row["Block Size"].strip("()").split(",")]
-        own = {"kernel": row["Kernel Name"].split("(")[0], "grid": grid, "block": block[0] * block[1] * block[2]}
+        name = MARK if MARK in row["Kernel Name"] else row["Kernel Name"].split("(")[0]
+        own = {"kernel": name, "grid": grid, "block": block[0] * block[1] * block[2]}
         kernel = found.setdefault(int(row["ID"]), own | {"stalls": {}})
         value = _number(row["Metric Value"])
         metric = row["Metric Name"]
@@ -149,17 +152,17 @@ def _in_units(value: float | None, unit: str) -> float | None:
     return None if value is None else round(value * scale[unit], 6)
 
 
-def shared_out(kernels: list[dict], counts: list[list]) -> dict[tuple[int, str], list[dict]]:
-    """{(point, variant): its kernels}. Raises CountersError unless there are as many kernels as the calls have."""
-    wanted = sum(count for *_, count in counts)
-    if wanted != len(kernels):
-        raise CountersError(
-            f"ncu: {len(kernels)} kernels counted, {wanted} launched by the calls: cannot be told apart"
-        )
-    found, left = {}, iter(kernels)
-    for point, variant, count in counts:
-        found[point, variant] = [next(left) for _ in range(count)]
-    return found
+def shared_out(kernels: list[dict], calls: list[list]) -> dict[tuple[int, str], list[dict]]:
+    """{(point, variant): its kernels}. Raises CountersError unless there are as many marks as calls."""
+    each: list[list[dict]] = [[]]
+    for kernel in kernels:
+        if kernel["kernel"] == MARK:
+            each.append([])
+        else:
+            each[-1].append(kernel)
+    if len(each) != len(calls) + 1 or each[-1]:
+        raise CountersError(f"ncu: {len(each) - 1} calls counted, {len(calls)} made: cannot be told apart")
+    return {(point, variant): own for (point, variant), own in zip(calls, each, strict=False)}
 
 
 if __name__ == "__main__":
