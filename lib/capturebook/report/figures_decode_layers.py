@@ -40,7 +40,7 @@ def layers(points: list[dict]) -> Block:
             [
                 _kind(p), p["batch"], f"{p['context']} of {p['max_context']}", p["variant"], f"{p['median_us']:.1f}",
                 f"{first[place] / p['median_us']:.2f}x", f"{p['tokens_per_second']:,.0f}", *classes,
-                None if between(p) is None else f"{between(p):.1f}", f"{launches:.0f}" if launches else None,
+                None if between(p) is None else f"{between(p):z.1f}", f"{launches:.0f}" if launches else None,
                 _unmatched(p), *([_called(p)] if called else []),
             ]
         )  # fmt: skip
