@@ -1,7 +1,7 @@
 """The Gluon kernels with delays planted around every hand-over between their warps, and with faults planted besides.
 
-The kernels' own sources, with a line put in: before each wait, arrival, barrier and last store of a tile every warp
-sleeps for a random time of up to 4 us, so that warps drift apart by more than a tile takes.
+The kernels' own sources, with a line put in: before each wait, arrival, barrier, and the bias and last part of a tile
+every warp sleeps for a random time of up to 4 us, so that warps drift apart by more than a tile takes.
 """
 
 import importlib.util
@@ -9,7 +9,10 @@ import re
 from pathlib import Path
 
 PACKAGE = "capturebook.kernels.sparse_mla"
-PLACES = re.compile(r"^( +)(mbarrier\.(?:wait|arrive)\(|barrier\(\)|bias\.index\(buffer\)\.store\()", re.MULTILINE)
+LAST = r"(?:part\.slice\(224|bias\.index\(buffer\)\.store\()"
+"""The stores of a tile that come late: of the rope in fp8, of the bias in bf16 (in fp8 it comes first)."""
+
+PLACES = re.compile(rf"^( +)(mbarrier\.(?:wait|arrive)\(|barrier\(\)|{LAST})", re.MULTILINE)
 
 PAUSE = '''
 
@@ -38,7 +41,7 @@ FAULTS = {
     # a tile is said to be ready before its last part is written
     "ready too early": (
         "gluon_{cache}",
-        r"( +)(bias\.index\(buffer\)\.store.*\n)((?:.*\n)*?) +mbarrier\.arrive\(ready.*\n",
+        r"( +)({last}.*\n)((?:.*\n)*?) +mbarrier\.arrive\(ready.*\n",
         r"\1mbarrier.arrive(ready.index(buffer), count=1)\n\1pause()\n\1\2\3",
     ),
     # the consumer gives a buffer back and then reads it
@@ -60,7 +63,8 @@ def delayed_kernel(cache: str, fault: str, folder: Path):
         text, places = PLACES.subn(r"\1pause()\n\1\2", text)
         assert places >= 3, f"{name}: its hand-overs are not found"
         if where.format(cache=cache) == name:
-            text, found = re.subn(old, new, text)
+            last = {"fp8": r"part\.slice\(224", "bf16": r"bias\.index\(buffer\)\.store"}[cache]
+            text, found = re.subn(old.replace("{last}", last), new, text)
             assert found == 1, f"{name}: nothing to plant {fault!r} in"
         module = f"delayed_{cache}_{fault.replace(' ', '_')}_{name}"
         if name == "gluon_consume":

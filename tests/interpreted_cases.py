@@ -56,23 +56,28 @@ def head_count(kernel: str, case: str) -> int:
 
 
 def measure_combine(case: str) -> dict:
-    """Parts in fp16, each 64 columns in a unit of their own, of "n splits" of which the first has no entry."""
+    """Parts in fp16, each 64 columns in a unit of their own, of "n splits" of which the first has no entry.
+
+    The last request has none at all, and the sinks of two heads are at their limits.
+    """
     splits, generator = int(case.split()[0]), torch.Generator().manual_seed(7)
-    units = torch.exp2(torch.randint(-30, 30, (2, splits, 6, 8), generator=generator).float())
-    parts = torch.randn(2, splits, 6, 512, generator=generator).half()
-    part_lse, sink = torch.randn(2, splits, 6, generator=generator), torch.randn(6, generator=generator)
-    part_lse[:, 0], parts[:, 0] = -torch.inf, 0.0
-    out, lse = torch.empty(2, 6, 512), torch.empty(2, 6)
+    units = torch.exp2(torch.randint(-30, 30, (3, splits, 6, 8), generator=generator).float())
+    parts = torch.randn(3, splits, 6, 512, generator=generator).half()
+    part_lse, sink = torch.randn(3, splits, 6, generator=generator), torch.randn(6, generator=generator)
+    part_lse[:, 0], parts[:, 0], part_lse[2], parts[2] = -torch.inf, 0.0, -torch.inf, 0.0
+    sink[0], sink[1] = torch.inf, -torch.inf
+    out, lse = torch.empty(3, 6, 512), torch.empty(3, 6)
     merge(combine_kernel, parts, part_lse, sink, out, lse, False, units)
     want_lse = part_lse.double().logsumexp(1)
     weight = torch.exp(part_lse.double() - torch.logaddexp(want_lse, sink.double())[:, None])
+    weight = weight.masked_fill(part_lse == -torch.inf, 0.0)
     values = (parts.double().unflatten(-1, (8, 64)) * units[..., None]).flatten(-2)
     want = (values * weight[..., None]).sum(1)
     groups = [slice(start, start + 64) for start in range(0, 512, 64)]
     return {
         "error": max(error(out[:, :, group], want[:, :, group]) for group in groups),
         "lse_error": lse_error(lse, want_lse),
-        "empty": 0.0,
+        "empty": float(max(out[2].abs().max(), out[:, 0].abs().max())),
         "splits": splits,
     }
 

@@ -16,8 +16,9 @@ from capturebook.kernels.indexer.pinned import TUNERS
 from indexer_cases import cases, score_rows, with_lengths
 
 TOPK = 48
-ROWS = ((128, 509), (512, 509), (512, 60))
-"""(BLOCK, length): longer than what stays in registers, no longer than BLOCK, no longer than SHORT, which is 64."""
+ROWS = ((128, 509), (512, 509), (1024, 1021), (512, 60))
+"""(BLOCK, length): longer than what stays in registers, no longer than BLOCK, with 32 scores a thread (all bits of a
+word), and no longer than SHORT, which is 64."""
 
 
 def measure(kernel: str, inputs, *sizes) -> dict:

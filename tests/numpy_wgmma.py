@@ -11,6 +11,9 @@ import numpy as np
 
 from numpy_gluon import KINDS, Shared, Tensor, _binary, from_bf16, language, where
 
+ordered = threading.local()
+"""`fence`: whether what this thread wrote or waited for in shared memory was fenced before wgmma reads it."""
+
 PATIENCE = 5.0
 """Seconds that a wait may take."""
 
@@ -28,6 +31,10 @@ class Memory(Shared):
 
     def index(self, i):
         return Memory(self.values[int(i)], self.kind)
+
+    def store(self, tensor):
+        ordered.fence = False
+        super().store(tensor)
 
     def slice(self, start, length, dim=0):
         index = [slice(None)] * self.values.ndim
@@ -71,6 +78,7 @@ class Barrier:
                 self.changed.notify_all()
 
     def wait(self, parity):
+        ordered.fence = False
         with self.changed:
             assert self.changed.wait_for(lambda: self.phases % 2 != int(parity), PATIENCE), "deadlock"
 
@@ -142,7 +150,12 @@ def specialised(memory, place, programs):
     return gl
 
 
+def fence():
+    ordered.fence = True
+
+
 def wgmma(a, b, acc, use_acc=True, is_async=False):
     """An operand that is not finite where the other is 0 would poison the sum, as on the GPU."""
+    assert ordered.fence, "no fence between shared memory and wgmma, which reads it by another way"
     left, right = (from_bf16(np.ascontiguousarray(x.values)).astype(np.float64) for x in (a, b))
     return Tensor((left @ right + acc.values).astype(np.float32), "float32")

@@ -93,7 +93,8 @@ def test_the_story_takes_all_five_and_the_autotune_has_no_part():
     assert (found["no_part"], found["minimal"]) == ({"tuning": "live"}, True)
     assert found["sentence"] == (
         "905 needs capture=global, compile=default, graph_break=between, overlap=true and sync=stream, all together: "
-        "without any one of them this failure does not come, and tuning=live has no part."
+        "with any one of them made plain (capture=none, compile=none, graph_break=none, overlap=false and sync=event) "
+        "this failure does not come, and tuning=live has no part."
     )
     assert set(found["records"]) <= {r.probe for r in records}
     assert len({r.probe for r in records}) == len(records), "a probe was run twice"
@@ -126,7 +127,7 @@ def test_a_wrong_result_is_searched_like_an_error():
     verdict, _, _ = pursue(info(WARM), answer)
     assert (verdict.owner, verdict.class_) == ("kernel", "K6")
     assert verdict.smallest["sentence"] == (
-        "A wrong result needs capture=global: without it this failure does not come."
+        "A wrong result needs capture=global: with it made plain (capture=none) this failure does not come."
     )
 
 
@@ -188,7 +189,8 @@ def test_a_variable_that_the_run_sets_is_a_factor_and_the_step_s_own_is_not():
     assert found["factors"] == {"capture": "global", "compile": "default", "env:TORCHINDUCTOR_CUDAGRAPHS": "1"}
     assert found["sentence"] == (
         "900 needs capture=global, compile=default and TORCHINDUCTOR_CUDAGRAPHS=1, all together: "
-        "without any one of them this failure does not come."
+        "with any one of them made plain (capture=none, compile=none and TORCHINDUCTOR_CUDAGRAPHS=unset) this failure "
+        "does not come."
     )
     assert judge(info(compiled, env=variables), {}, records[:-1]).smallest is None
 
@@ -212,8 +214,8 @@ def test_a_keyword_of_build_is_a_factor_that_a_failure_may_need():
     assert found["factors"] == {"capture": "global", "option.glue": "fused"} and found["minimal"]
     assert found["no_part"] == {"compile": "default", "option.tp": 4}
     assert found["sentence"] == (
-        "906 needs capture=global and option.glue=fused, all together: without any one of them this failure does not "
-        "come, and compile=default and option.tp=4 have no part."
+        "906 needs capture=global and option.glue=fused, all together: with any one of them made plain (capture=none "
+        "and option.glue=unset) this failure does not come, and compile=default and option.tp=4 have no part."
     )
     assert Arm(compile="default", options={"tp": 4}) in [r.arm for r in records], "left to the subject's own default"
     said = explain(verdict, load_hypothesis("own_kernel").model_dump(), records)

@@ -49,6 +49,8 @@ def test_kernels_go_to_the_calls_that_launched_them_or_to_none():
     assert [row["kernel"] for row in found[1, "auto"]] == ["c"]
     with pytest.raises(counters.CountersError, match="2 calls counted, 1 made"):
         counters.shared_out(kernels, [[0, "auto"]])
+    with pytest.raises(counters.CountersError, match="no kernel counted of a call of auto"):
+        counters.shared_out([kernels[0], kernels[2], kernels[4]], [[0, "flashmla"], [1, "auto"]])
     with pytest.raises(counters.CountersError, match="1 calls counted, 2 made"):
         counters.shared_out(kernels[:-1], [[0, "auto"], [1, "auto"]])
 

@@ -9,7 +9,7 @@ from capturebook.kernels.sparse_mla.arguments import KERNELS
 from capturebook.kernels.sparse_mla.examples import examples
 from capturebook.kernels.sparse_mla.formats import FORMATS
 from capturebook.kernels.sparse_mla.inputs import make_inputs
-from capturebook.kernels.sparse_mla.launch import MAX_SPLITS, split_count
+from capturebook.kernels.sparse_mla.launch import MAX_SPLITS, run, split_count
 from capturebook.kernels.sparse_mla.mma import mma_kernel, prune, shared_bytes
 from capturebook.kernels.sparse_mla.op import tuner_of
 from capturebook.kernels.sparse_mla.simt import simt_kernel
@@ -117,6 +117,14 @@ def test_unknown_pins_are_named():
         pinned.pinned_config("fast", 90, 64, 8)
     with pytest.raises(ValueError, match="sm: 70; pinned configurations exist for 80, 86"):
         pinned.pinned_config("mma", 70, 64, 8)
+
+
+def test_no_request_launches_nothing():
+    inputs = make_inputs(0, batch=1, heads=8, context=64, window=16, topk=16, window_slots=256, extra_slots=64)
+    q, *rest, sink = inputs.tensors()
+    none = (q[:0], rest[0], rest[1][:0], rest[2][:0], rest[3], rest[4][:0], rest[5][:0], sink)
+    out, lse = run(None, None, "mma", none, inputs.scale, entries=32)
+    assert out.shape == (0, 8, 512) and lse.shape == (0, 8)
 
 
 @pytest.mark.parametrize("kernel", ["mma", "simt"])

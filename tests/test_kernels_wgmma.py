@@ -10,16 +10,17 @@ from capturebook.kernels.sparse_mla.gluon_plan import WGMMA_CONFIGS
 from capturebook.kernels.sparse_mla.inputs import make_inputs
 from kernel_cases import SCALE_ENDS, check, check_edges, scale_end_inputs
 from numpy_gluon import Memory, Tensor, finish, locate, merged, run_sources
-from numpy_wgmma import async_copy, mbarrier, reinterpret, specialised, wgmma
+from numpy_wgmma import async_copy, fence, mbarrier, reinterpret, specialised, wgmma
 
 SMALL = dict(context=1024, topk=200, window_slots=256, extra_slots=256)
 
 
 def run(inputs, splits, pages=()):
-    """(out, lse) of 64 heads, the splits merged; pages: tokens a page of the two caches, none for rows of bf16."""
-    memory, place, programs = Memory(), [0, 0, 0], [splits, 1, len(inputs.q)]
+    """(out, lse), the splits merged; pages: tokens a page of the two caches, none for rows of bf16."""
+    batch, heads, _ = inputs.q.shape
+    memory, place, programs = Memory(), [0, 0, 0], [splits, heads // 64, batch]
     kind = torch.float16 if splits > 1 else torch.bfloat16
-    out = torch.full((len(inputs.q), splits, 64, 512), torch.nan, dtype=kind)
+    out = torch.full((batch, splits, heads, 512), torch.nan, dtype=kind)
     lse, units = (torch.full((*out.shape[:3], *more), torch.nan) for more in ((), (8,)))
     pointers = [memory.place(tensor) for tensor in (*inputs.tensors(), out, lse, units)]
     gl = specialised(memory, place, programs)
@@ -37,7 +38,7 @@ def run(inputs, splits, pages=()):
         "locate": locate,
         "load_length": load_length,
         "barrier": lambda: None,
-        "fence_async_shared": lambda: None,
+        "fence_async_shared": fence,
         "gdc_launch_dependents": lambda: None,
         "reinterpret": reinterpret,
         "warpgroup_mma": wgmma,
@@ -50,8 +51,8 @@ def run(inputs, splits, pages=()):
     kernel = run_sources(["gluon_tiles", "gluon_rows", "gluon_units", "gluon_consume", f"gluon_{cache}"], names)
     kernel = kernel[f"gluon_{cache}_kernel"]
     widths = inputs.window_indices.shape[1], inputs.extra_indices.shape[1]
-    for place[0], _, place[2] in np.ndindex(*programs):
-        kernel(*pointers, inputs.scale, *widths, splits, 512, 64, *pages, *WGMMA_CONFIGS[cache].kwargs.values())
+    for place[0], place[1], place[2] in np.ndindex(*programs):
+        kernel(*pointers, inputs.scale, *widths, splits, 512, heads, *pages, *WGMMA_CONFIGS[cache].kwargs.values())
     out, lse, units = map(memory.take, pointers[-3:], (out, lse, units))
     out, lse = merged(out, lse, inputs.sink, units)
     return out.bfloat16(), lse
@@ -66,6 +67,12 @@ def test_against_float64(pages, splits, kind, lengths):
     inputs = make_inputs(3, 1, 64, holes=0.1, cache="fp8" if pages else "bf16", kind=kind, **SMALL)
     inputs.window_lengths[0], inputs.extra_lengths[0] = lengths
     check(inputs, run(inputs, splits, pages), lse_tolerance=1e-4)
+
+
+@pytest.mark.parametrize("pages", [(256, 64), ()])
+def test_two_tiles_of_heads(pages):
+    inputs = make_inputs(4, 1, 128, 300, topk=72, window_slots=256, extra_slots=128, cache="fp8" if pages else "bf16")
+    check(inputs, run(inputs, 2, pages), lse_tolerance=1e-4)
 
 
 @pytest.mark.parametrize("pages, splits", [((256, 2), 1), ((64, 256), 2), ((), 1), ((), 3)])

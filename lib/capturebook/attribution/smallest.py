@@ -171,7 +171,7 @@ class Smallest:
         }
 
     def sentence(self) -> str:
-        """`905 needs capture=global, compile=default and overlap=true, all together: without any one of them ...`"""
+        """`905 needs capture=global and overlap=true, all together: with any one of them made plain (...) ...`"""
         root = ev.root_of(self.failing)
         what = str(root.code or root.type) if root else "The process's death"
         if self.failing.status == "wrong":
@@ -181,7 +181,8 @@ class Smallest:
             return f"{what} needs none of {_listed(self.values(spare))}: the step fails in the same way without them."
         several = len(needed) > 1
         told = f"{what} needs {_listed(self.values(needed))}{', all together' if several else ''}"
-        told += f": without {'any one of them' if several else 'it'} this failure does not come"
+        plain = _listed({name: self.plain[name] for name in needed})
+        told += f": with {'any one of them' if several else 'it'} made plain ({plain}) this failure does not come"
         if not self.minimal:
             told += f" (not shown for {', '.join(sorted(self.found.unclear) or needed)})"
         return (
@@ -228,6 +229,6 @@ def _listed(values: dict[str, object]) -> str:
     told = []
     for name, value in values.items():
         word = str(value).lower() if isinstance(value, bool) else str(value)
-        word = write_option(value) if name.startswith(OPTION) else word
+        word = "unset" if value is None else write_option(value) if name.startswith(OPTION) else word
         told.append(f"{name.removeprefix('env:')}={word}")
     return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"

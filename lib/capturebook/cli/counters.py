@@ -85,7 +85,7 @@ def _counted(own, tool: str, points: list[dict], deadline: float) -> tuple[list[
         finally:
             end_session(process)
         text = table.read_text() if table.exists() else printed
-        if made.exists():
+        if made.exists() and process.returncode == 0:
             return own.kernels_of(text), json.loads(made.read_text())
         said = complaints.strip().splitlines()[-1:]  # of the process under ncu: the end of its traceback
         if said:

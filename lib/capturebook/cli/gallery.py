@@ -22,6 +22,8 @@ def gallery(args) -> int:
         cases = chosen(args.only, args.shard)
     except ValueError as exc:
         raise InputError(exc) from None
+    if args.list and args.recorded:
+        raise InputError("--list: names the cases; --from is for a recorded run's results: give one of them")
     if args.list:
         return _list(cases, args.json)
     if args.recorded:

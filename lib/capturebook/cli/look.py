@@ -13,6 +13,8 @@ def verdict(args) -> int:
     from ..report.run_data import RunData
 
     run = opened(args.run)
+    if (run.path / "gallery.json").is_file():
+        raise InputError(f"run: {args.run} is of many steps, a verdict each: capturebook gallery --from {args.run}")
     try:
         found, torn, purpose = plan.verdict(run), run.records()[1], RunData.open(run.path).purpose
     except ValueError as exc:

@@ -153,7 +153,7 @@ def _in_units(value: float | None, unit: str) -> float | None:
 
 
 def shared_out(kernels: list[dict], calls: list[list]) -> dict[tuple[int, str], list[dict]]:
-    """{(point, variant): its kernels}. Raises CountersError unless there are as many marks as calls."""
+    """{(point, variant): its kernels}. Raises CountersError unless each call has kernels and a mark."""
     each: list[list[dict]] = [[]]
     for kernel in kernels:
         if kernel["kernel"] == MARK:
@@ -162,6 +162,9 @@ def shared_out(kernels: list[dict], calls: list[list]) -> dict[tuple[int, str], 
             each[-1].append(kernel)
     if len(each) != len(calls) + 1 or each[-1]:
         raise CountersError(f"ncu: {len(each) - 1} calls counted, {len(calls)} made: cannot be told apart")
+    for (_, variant), own in zip(calls, each, strict=False):
+        if not own:
+            raise CountersError(f"ncu: no kernel counted of a call of {variant}")
     return {(point, variant): own for (point, variant), own in zip(calls, each, strict=False)}
 
 

@@ -143,6 +143,11 @@ def times(replays: list[list[dict]], order: list[tuple[str, str]]) -> dict:
     }
 
 
+def _copies(name: str) -> bool:
+    """Whether this is a memset or a copy, which no kernel is under another name."""
+    return name.startswith(("Memset", "Memcpy"))
+
+
 def _matched(names: list[str], order: list[tuple[str, str]]) -> tuple[list[str], list[tuple[str, str | None, str]]]:
     """(class of each launch of a replay, (its name, the plain run's, class) of those that are not found by name).
 
@@ -157,7 +162,9 @@ def _matched(names: list[str], order: list[tuple[str, str]]) -> tuple[list[str],
     found = [places[name].pop() if places.get(name) else None for name in names]
     left = sorted(at for of in places.values() for at in of)
     strangers = [number for number, at in enumerate(found) if at is None]
-    if len(left) == len(strangers):
+    if len(left) == len(strangers) and all(
+        _copies(names[n]) == _copies(order[at][0]) for n, at in zip(strangers, left)
+    ):
         others = {number: (names[number], *order[at]) for number, at in zip(strangers, left)}
     else:
         others = {n: (names[n], None, "gemm" if is_matmul(names[n]) else "glue") for n in strangers}

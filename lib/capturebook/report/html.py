@@ -99,6 +99,8 @@ def _subject(data: RunData) -> dict | None:
     if Path(where).is_absolute():  # neither in the checkout nor in the home folder: the machine's folders say nothing
         where = "/".join(Path(where).parts[-2:])
     options = data.info["parameters"].get("options") or {}
+    if data.purpose:  # a sweep has its own, several of each
+        options = {name: value for name, value in options.items() if name not in ("batch", "context", "max_context")}
     return {"where": where, "build": build, "options": ", ".join(f"{k}={json.dumps(v)}" for k, v in options.items())}
 
 

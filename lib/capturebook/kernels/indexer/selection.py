@@ -63,7 +63,7 @@ def write_even(
 
 @triton.jit
 def rank_even(target, table, above, missing, count, PAGE: tl.constexpr, ENOUGH: tl.constexpr):
-    """Of `count` scores that `write_even` left, writes the slots of the `missing` largest behind the first `above`."""
+    """Of `count` scores in the result's memory, writes the slots of the `missing` largest behind the first `above`."""
     tl.debug_barrier()  # other threads wrote them
     mine = tl.arange(0, ENOUGH)
     score = tl.load(target + mine, mask=mine < count, other=0).to(tl.float32, bitcast=True)[:, None]

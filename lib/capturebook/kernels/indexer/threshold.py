@@ -126,7 +126,7 @@ def histogram_of_row(line, length, cut, WIDE: tl.constexpr, BLOCK: tl.constexpr)
 def counts_up_to(part, WIDE: tl.constexpr, BLOCK: tl.constexpr):
     """[WIDE, 8] int32: how many of a thread's scores are in parts up to j, in the upper half in parts 8 up to 8 + j.
 
-    Counted as in `histogram`. A row in registers has fewer than 2 ** 16 scores, so halves of a word hold its sums.
+    Counted as in `in_bytes`. A row in registers has fewer than 2 ** 16 scores, so halves of a word hold its sums.
     """
     even, odd = in_bytes(part, WIDE, BLOCK)
     # A product with ones sums bytes up to each; parts alternate between the two words.

@@ -17,7 +17,7 @@ All slots that a program reads lie in shared memory from the start: loaded one t
 kernels do, an index comes from memory no faster than a tile is done with.
 
 What bounds 8 requests of 598 entries in fp8 (one H200, ncu, 30 Nov 2026, triton 3.6): latency. Of the kernel's 13.0 us
-DRAM is busy 6 %, L2 16, shared memory and L1 40, tensor cores 10. 128 CTAs on 132 SMs are one warp a scheduler, which
+DRAM is busy 6 %, L2 15, shared memory and L1 40, tensor cores 10. 128 CTAs on 132 SMs are one warp a scheduler, which
 issues in 33 % of its cycles; what it waits for an instruction, in cycles: 0.52 for the last instruction's result, 0.42
 for memory, 0.36 for shared memory, 0.15 at barriers. (mma: 13.6 us, issues in 23 %. FlashMLA: 15.6 and its combine.)
 Replayed with parts left out, when rows came one tile ahead: 12.5 us whole, 9.8 without loads, 9.5 with loads alone,

@@ -57,8 +57,10 @@ class Plan:
 
     def arguments(self, tensors: tuple[Tensor, ...], results: tuple[Tensor, ...], scale: float) -> dict:
         """Arguments of the kernel by name, without its configuration. results: what `results` gives."""
-        found = main_arguments(tensors, *results[:2], scale, self.splits == 1)
-        found |= {"units": results[-1], "splits": self.splits, "d": HEAD_DIM}
+        out, lse, *units = results
+        found = main_arguments(tensors, out, lse, scale, self.splits == 1) | {"splits": self.splits, "d": HEAD_DIM}
+        if units:
+            found["units"] = units[0]
         if format_of(tensors[1]) == "bf16":
             found |= {"WINDOW_PAGE": 0, "EXTRA_PAGE": 0}
         return {name: value for name, value in found.items() if name in self.kernel.arg_names}

@@ -1,7 +1,7 @@
 """Partial results in fp16: half the bytes that splits write and the combine reads.
 
 Each 64 columns of a row, which share a scale in the cache, are in units of a power of two of their own. A value is off
-by 2 ** -12 of the largest of them at most, where the kernels' own weights, in bf16, are off by 2 ** -9.
+by 2 ** -11 of the largest of them at most, where the kernels' own weights, in bf16, are off by 2 ** -8.
 """
 
 from triton.experimental import gluon

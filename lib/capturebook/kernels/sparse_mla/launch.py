@@ -63,6 +63,8 @@ def run(
     batch, heads, _ = q.shape
     if not isinstance(combine, triton.JITFunction):
         constants |= {name: False for name in ("PDL", "ASM") if name in constants}
+    if batch == 0:
+        return targets(q, 1, out_dtype)
     splits = split_count(kernel, batch, heads, window_indices.shape[1] + extra_indices.shape[1], entries)
     target, target_lse = targets(q, splits, out_dtype)
     out, lse = (target, target_lse) if splits == 1 else targets(q, 1, out_dtype)
