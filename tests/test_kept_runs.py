@@ -17,6 +17,7 @@ from capturebook.report import (
     figures_decode_layers,
     figures_sweep,
     figures_targets,
+    measured,
     sections,
 )
 from capturebook.report.run_data import RunData
@@ -159,6 +160,15 @@ def test_titles_of_the_indexers_panels_fit(repo, monkeypatch):
     assert len(panels) == 6
     for axes, title in zip(panels, titles):
         assert title.get_text() and title.get_window_extent().width <= axes.get_window_extent().width
+
+
+@pytest.mark.parametrize(
+    ("name", "which"), [("h200-sparse-mla", "context 8192, window alone, 128 tokens,"), ("h200-indexer", ", fp8 keys,")]
+)
+def test_the_most_tokens_a_second_say_of_which_lists_or_keys(repo, name, which):
+    """The least work of several kinds gives the most tokens, which says nothing of the others."""
+    said = measured.found(sweep_points(RunFolder.open(repo / "outputs" / name).records()[0]))
+    assert said.startswith("Most tokens a second: ") and which in said
 
 
 def median(record, variant: str) -> float:
