@@ -38,8 +38,8 @@ def test_what_is_written_reads_back_as_it_was(value):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("glue=fused", "question: 'glue=fused' is not factor=value; factors are variant, "),
-        ("options=fused", "question: 'options=fused' is not factor=value"),
+        ("glue=fused", "question: 'glue=fused' names no factor; factors are variant, "),
+        ("options=fused", "question: 'options=fused' names no factor"),
         ("option.glue", "question: 'option.glue' is not factor=value"),
         ("option.a=1,option.a=2", "question: option.a is given twice"),
         ("option.a=[1]", "question: option.a='[1]'; allowed: text, a number, true, false or null"),

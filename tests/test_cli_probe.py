@@ -204,7 +204,7 @@ def test_the_arm_alone_is_incomplete_where_it_hangs(root, answered, capsys):
         (["~nosuchuser/x.py:build"], "subject: '~nosuchuser/x.py:build': there is no user 'nosuchuser' here"),
         (["own.py:build", "--run-dir", "~nosuchuser/x"], "--run-dir: given '~nosuchuser/x': there is no user"),
         (["/nowhere/x.py:build"], "subject: no file '/nowhere/x.py'"),
-        (["own.py:build", "--question", "glue=fused"], "question: 'glue=fused' is not factor=value; factors are"),
+        (["own.py:build", "--question", "glue=fused"], "question: 'glue=fused' names no factor; factors are"),
         (["own.py:build", "--question", "option.glue=fused"], "question: option.glue: 'own.py:build' takes no 'glue'"),
         (["own.py:build", "--question", "option.glue=[1]"], "question: option.glue='[1]'; allowed: text, a number"),
         (["glued.py:build", "--question", "option.glu=1"], "question: option.glu: 'glued.py:build' takes no 'glu'"),

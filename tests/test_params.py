@@ -157,7 +157,7 @@ def test_every_error_is_told_not_only_the_first():
         ({"error": 905}, "0 without a question"),
         ({"batches": [8, 8]}, "each value once"),
         ({"env": {"CUDA_VISIBLE_DEVICES": "1"}}, "set this one for capturebook itself"),
-        ({"question": "compil=default"}, "'compil=default' is not factor=value"),
+        ({"question": "compil=default"}, "'compil=default' names no factor"),
         ({"question": "compile=fast"}, "'max-autotune'"),
         ({"question": "fullgraph=yes"}, "allowed: true, false"),
     ],

@@ -38,7 +38,7 @@ def run(args) -> int:
         held = _hold(args, params, facts)
     except (ValueError, FileNotFoundError) as exc:
         raise InputError(exc) from None
-    say(why, *(f"cannot run here: {line}" for line in doctor.cannot(facts)), f"run folder: {where(held)}")
+    say(why, *(f"cannot run here: {line}" for line in doctor.cannot(facts)), f"run folder: {where(held)}{_which(held)}")
     chain = Chain(held, {**params.model_dump(), "run_dir": paths.shown(held.path)}, out=Progress())
     try:
         with _server(held, notebooks) as chain.env:
@@ -76,6 +76,11 @@ def _parameters(args, facts: dict) -> tuple:
     params = validate(apply_sets(values, args.set))
     subject = locate(params.subject, Path.cwd(), params.options, params.question)
     return params.model_copy(update={"subject": subject}), why
+
+
+def _which(held: RunFolder) -> str:
+    """Whether this goes on with a run that is there: a slip in its name would begin another."""
+    return ", which goes on" if len(held.info["invocations"]) > 1 else ", a new run"
 
 
 def _hold(args, params, facts: dict) -> RunFolder:

@@ -132,8 +132,11 @@ def parse_factors(text: str) -> dict:
         name, eq, value = part.partition("=")
         name, value = name.strip(), value.strip()
         fields = [n for n in Arm.model_fields if n not in ("env", "options")]
-        if not eq or (name not in fields and not name.startswith(OPTION)):
-            raise ValueError(f"question: {part!r} is not factor=value; factors are {', '.join(fields)}, {OPTION}NAME")
+        factors_are = f"factors are {', '.join(fields)}, {OPTION}NAME"
+        if not eq:
+            raise ValueError(f"question: {part!r} is not factor=value; {factors_are}")
+        if name not in fields and not name.startswith(OPTION):
+            raise ValueError(f"question: {part!r} names no factor; {factors_are}")
         if name in factors:
             raise ValueError(f"question: {name} is given twice; allowed: each factor once")
         factors[name] = _read_factor(name, value)

@@ -12,10 +12,12 @@ from .decode_rank import rank
 NOT_HERE = "No layer of the decode step was timed here."
 
 KERNELS = (
-    "The kernel mma is tl.dot's, which auto takes too where the heads are no multiple of 64; for 64 heads it takes "
-    "Gluon kernels on sm_90, but for long lists of few requests."
+    "Layers: swa attends to a window alone, csa also to tokens compressed 4 to 1, which an indexer selects, hca to "
+    "tokens compressed 128 to 1. A rung has the switches of the one above it and what its name says. The kernel mma is "
+    "tl.dot's, which auto takes too where the heads are no multiple of 64; for 64 heads it takes Gluon kernels on "
+    "sm_90, but for long lists of few requests."
 )
-"""What the rungs' names of attention kernels mean: see `kernels.sparse_mla.paths`."""
+"""What the names of layers and rungs mean; of attention kernels: see `kernels.sparse_mla.paths`."""
 
 
 def layers(points: list[dict]) -> Block:
@@ -78,7 +80,8 @@ def _said(timed: list[dict], called: bool) -> str:
     if looked:
         said += (
             f" Classes: the mean of {words.counted(looked[-1], 'profiled replay')} at most; between kernels: the time "
-            "less their sum. Unmatched: launches of a layer that the plain run has under no such name, gemm or glue by "
+            "less their sum, below 0 where what was profiled took longer than what was timed. Unmatched: launches of a "
+            "layer that the plain run has under no such name, gemm or glue by "
             f"their own; renamed: as many as it has left, of the same classes in their order.{_names(timed)}"
         )
     return said + (" Uncaptured: launched from Python, median (least to most), the host's time." if called else "")
