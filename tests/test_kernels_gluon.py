@@ -9,7 +9,6 @@ from itertools import product
 
 import pytest
 import torch
-import triton
 
 import sanitized_decode
 from capturebook.kernels.sparse_mla import decode, decode_twin
@@ -124,7 +123,7 @@ print(json.dumps(compile_row(specialise(chosen.kernel, arguments, chosen.config,
 """
 
 
-@pytest.mark.parametrize("batch, heads, cache", [(1, 64, "fp8"), (32, 64, "fp8"), (40, 128, "fp8"), (128, 64, "bf16")])
+@pytest.mark.parametrize("batch, heads, cache", [(1, 64, "fp8"), (32, 64, "fp8"), (128, 128, "fp8"), (128, 64, "bf16")])
 def test_machine_code_for_sm_90(batch, heads, cache):
     """Columns; tiles of 64 heads of split lists, and of whole ones of two tiles of heads.
 
@@ -140,5 +139,4 @@ def test_machine_code_for_sm_90(batch, heads, cache):
     else:
         assert row["instructions"]["HGMMA"] >= 16, "4 and a loop of 4 for q.k, 8 for p.v"
         assert row["fits"] and row["ctas_per_sm"] == 1
-    most = 8 if heads == 128 and triton.__version__.startswith("3.6") else 0  # see pinned.json
-    assert row["spills"] == row["stack"] <= most
+    assert row["spills"] == row["stack"] == 0

@@ -23,12 +23,13 @@ def classes(point: Point, wanted: bool = True) -> dict[str, dict]:
         return found
     plain = {name: partial(function(point.stack, point.switches[name], labelled), *point.inputs) for name in names}
 
-    of = {name: point.replays[name] for name in names}
-
     def run():
         for name in names:
             point.pin(name)
-            for how, count, step in (("plain", 1, plain[name]), ("replay", of[name], point.graphs[name].replay)):
+            for how, count, step in (
+                ("plain", 1, plain[name]),
+                ("replay", point.replays[name], point.graphs[name].replay),
+            ):
                 point.positions.copy_(point.start)
                 torch.cuda.synchronize()
                 for number in range(count):
@@ -38,13 +39,13 @@ def classes(point: Point, wanted: bool = True) -> dict[str, dict]:
     with torch.no_grad(), point.clock("profile"):
         events = parted(profile(run))
     for name in names:
-        replays = [events[f"{name}: replay {number}"] for number in range(of[name])]
+        replays = [events[f"{name}: replay {number}"] for number in range(point.replays[name])]
         seen = times(replays, launched(events[f"{name}: plain 0"]))
         found[name] |= {
             "classes": {group: us / point.layers for group, us in seen["us"].items()},
             "launches": {group: count / point.layers for group, count in seen["launches"].items()},
             "top": [{**one, "us": one["us"] / point.layers} for one in seen["top"]],
             "others": [{**one, "launches": one["launches"] / point.layers} for one in seen["others"]],
-            "profiled": of[name],
+            "profiled": point.replays[name],
         }
     return found

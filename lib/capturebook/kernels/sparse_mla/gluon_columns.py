@@ -26,8 +26,8 @@ tiles of 32 entries 15.9, 8 splits 15.6, 5 splits 17.7, rows and columns exchang
 16.7, wgmma with 10 splits 15.1; the next rows brought into L2 besides one tile ahead 13.85, as two ahead without.
 Beside 13.8 of this one: two parties of 4 warps, each with every other tile, merged in shared memory at the end 14.4
 (the kernel alone 11.5, of 12.1, but it leaves the combine no registers to be set up in meanwhile); a barrier less for
-each half of a tile 13.7. With all 640 entries, beside 14.0: parts in fp16, as in tiles of 64 heads, 15.6; such tiles in
-5 splits 15.3; a combine of smaller or larger programs 14.2 to 14.9.
+each half of a tile 13.7. With all 640 entries, beside 14.0: such tiles of 64 heads in 5 splits 15.3; a combine of
+smaller or larger programs 14.2 to 14.9; in another run, parts in fp16, as those tiles leave them, 15.6.
 """
 
 from triton.experimental import gluon

@@ -9,7 +9,7 @@ the other is used; with the queries (64 KiB) one CTA fits on an SM.
       dequantise tile i into it, from registers       s = q k^T: each group 64 heads x 32 entries
       fetch tile i + 1 into registers, part by part   softmax; weights to shared memory in bf16
       say that it is ready                            o += p v: each group 64 heads x 256 values
-      bring tile i + 2 into L2 (64 heads)             say that the buffer is free
+      bring tile i + 2 into L2                        say that the buffer is free
 
 Bytes go through registers, since beside two tiles in bf16 there is no room for a ring of raw ones. Operands are bf16,
 which holds every value that the format can, whatever its scales. Rows that are not to be read are zeros and their
@@ -43,22 +43,9 @@ def _fetch(slots, in_window, caches, WINDOW_PAGE: gl.constexpr, EXTRA_PAGE: gl.c
 
 @gluon.jit
 def _produce(
-    caches,
-    lists,
-    first,
-    count,
-    words,
-    bias,
-    ready,
-    free,
-    WINDOW_PAGE: gl.constexpr,
-    EXTRA_PAGE: gl.constexpr,
-    ALONE: gl.constexpr,
+    caches, lists, first, count, words, bias, ready, free, WINDOW_PAGE: gl.constexpr, EXTRA_PAGE: gl.constexpr
 ):
-    """Fills tiles first to first + count: `words` [2, 64, 256] int32 are the two buffers, `bias` [2, 64] 0 or -inf.
-
-    ALONE: no other program reads these rows. Where one does, bringing them into L2 first costs more than it saves.
-    """
+    """Fills tiles first to first + count: `words` [2, 64, 256] int32 are the two buffers, `bias` [2, 64] 0 or -inf."""
     GROUPS: gl.constexpr = gl.BlockedLayout([1, 1, 4], [8, 1, 4], [gl.num_warps(), 1, 1], [2, 1, 0])
     ROW: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, GROUPS))
     window_tiles = lists[4]
@@ -72,8 +59,7 @@ def _produce(
         first_slots, in_window, caches, WINDOW_PAGE, EXTRA_PAGE, GROUPS
     )
     far_rows, far_scales = row_pointers(slots, first + 1 < window_tiles, caches, WINDOW_PAGE, EXTRA_PAGE)
-    if ALONE:
-        prefetch_rows(slots, far_rows, far_scales)
+    prefetch_rows(slots, far_rows, far_scales)
     for i in range(count):
         buffer = i & 1
         tile = first + i + 1
@@ -99,8 +85,7 @@ def _produce(
         barrier()
         mbarrier.arrive(ready.index(buffer), count=1)
         far_rows, far_scales = row_pointers(far_slots, tile + 1 < window_tiles, caches, WINDOW_PAGE, EXTRA_PAGE)
-        if ALONE:
-            prefetch_rows(far_slots, far_rows, far_scales)
+        prefetch_rows(far_slots, far_rows, far_scales)
         slots = far_slots
         far_slots = read_slots(tile + 2, end, lists, ROW)
 
@@ -151,7 +136,7 @@ def gluon_fp8_kernel(
     caches = (window_cache, extra_cache)
     gl.warp_specialize(
         [
-            (_produce, (caches, lists, first, count, words, bias, ready, free, WINDOW_PAGE, EXTRA_PAGE, HEADS == 64)),
+            (_produce, (caches, lists, first, count, words, bias, ready, free, WINDOW_PAGE, EXTRA_PAGE)),
             (consume, (q, sink, out, lse, units, scale, count, d, queries, tiles, weights, bias, ready, free, HEADS)),
         ],
         [8],

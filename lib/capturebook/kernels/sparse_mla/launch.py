@@ -20,8 +20,9 @@ def split_count(kernel: str, batch: int, heads: int, width: int, entries: int = 
     """Splits of the joint index list of `width` entries, from shapes alone, so that a captured graph stays right.
 
     Enough programs to fill a large GPU (about one CTA per SM for "mma", five for "simt"), at least 64 entries a split.
-    entries: how many a split takes instead, where that was measured; of wider lists more, once the GPU is full: else
-    what is merged grows with the lists (26 splits for 64 requests of 8320 entries, 64 us of 161 on an H200).
+    entries: how many a split takes instead, where that was measured; of wider lists more, once there are 256 programs
+    of 64 heads: else what is merged grows with the lists (26 splits for 64 requests of 8320 entries, 64 us of 161 on
+    an H200).
     """
     if entries:
         most = max(-(-TUNED_WIDTH // entries), 256 // (batch * -(-heads // 64)))

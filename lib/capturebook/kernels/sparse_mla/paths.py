@@ -6,7 +6,8 @@ GLUON_FORMATS = ("bf16", "fp8")
 COLUMNS = {64: (8, 640), 128: (1, 1152)}
 """By heads: most requests, and most entries of both lists, for which the Gluon kernel is `gluon_columns_kernel`.
 
-us a call on an H200 (30 Nov 2026, triton 3.6), all entries, in one run each, beside tiles of 64 heads / mma / FlashMLA:
+us a call on an H200 (30 Nov 2026, triton 3.6), all entries, beside tiles of 64 heads / mma / FlashMLA, in one run each
+but for mma up to 8 requests, which other runs of the day timed, at 1 and 8 with 15/16 of the entries:
 64 heads, fp8: 6.7 at 1 request (- / 6.9 / 13.8), 14.0 at 8 (15.3 / 14.5 / 15.6), 17.1 at 9 (15.7 / 18.6 / 16.9); bf16:
 13.2 at 8 (14.0 / 14.2 / -). 128 heads, fp8: 9.8 at 1 (14.7 / 13.9 / 15.1), 15.5 at 2 (15.2 / 22.5 / 15.8). What bounds
 it: see there.
